@@ -33,8 +33,7 @@ const { values: given } = parseArgs({
 });
 const { base } = given;
 if (base === undefined) throw new Error('--base <commit> is required');
-if (availableParallelism() < 2)
-  throw new Error('needs two cores: one for the server, one for load and upstream');
+if (availableParallelism() < 2) throw new Error('needs two cores: one for the server, one for load and upstream');
 const SETS = Number(given.sets);
 const ROUNDS = Number(given.rounds);
 const SECONDS = Number(given.seconds);
@@ -42,8 +41,7 @@ const WARM_UP_SECONDS = 4;
 const root = join(import.meta.dirname, '..');
 const log = (text: string): void => void process.stderr.write(`${text}\n`);
 const { nginx, wrk, h2load } = findTools(log);
-if (nginx === undefined || wrk === undefined)
-  throw new Error('needs nginx for the upstream and wrk for the load');
+if (nginx === undefined || wrk === undefined) throw new Error('needs nginx for the upstream and wrk for the load');
 
 const folders: BenchFolder[] = [];
 const commonFolder = await createBenchFolder();
@@ -97,8 +95,7 @@ async function startCandidate(name: string, source: string): Promise<Candidate> 
   folders.push(gateway.folder);
   const candidate = toCandidate(name, gateway);
   log(`warming up ${name}`);
-  for (const run of Object.values(KINDS))
-    await runLoad(environment, createLoadRun(candidate, run), WARM_UP_SECONDS);
+  for (const run of Object.values(KINDS)) await runLoad(environment, createLoadRun(candidate, run), WARM_UP_SECONDS);
   candidate.truncateLog?.();
   return candidate;
 }
@@ -124,9 +121,7 @@ const ratios = kinds.map((kind) =>
     `${kind}: after / before`,
     sets.map((cpuOf) => {
       const before = cpuOf(getName('before', kind));
-      return median(
-        cpuOf(getName('after', kind)).map((micros, round) => micros / (before[round] ?? Number.NaN)),
-      );
+      return median(cpuOf(getName('after', kind)).map((micros, round) => micros / (before[round] ?? Number.NaN)));
     }),
     '×',
   ),

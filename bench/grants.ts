@@ -174,12 +174,7 @@ async function measureHttps(): Promise<void> {
   type Name = keyof typeof programs;
   const atStart = { small: anonymousMegabytes(programs.small), large: anonymousMegabytes(programs.large) };
   writeFileSync(emptyFolder.file('tokens.json'), readFileSync(small.file('tokens.json')));
-  const run = (
-    name: Name,
-    operation: Operation,
-    seconds: number,
-    warmUpSeconds = 0.5,
-  ): Promise<LoadResult> => {
+  const run = (name: Name, operation: Operation, seconds: number, warmUpSeconds = 0.5): Promise<LoadResult> => {
     const { port, pid } = programs[name];
     const state = (name === 'baseline' ? emptyFolder : stores[name]).file('tokens.json');
     const load: Load = {

@@ -10,12 +10,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { SettingsInput } from '../src/config/schema.ts';
 import { type BenchFolder, createBenchFolder } from './support/folder.ts';
-import {
-  type HandshakeRun,
-  measureHandshakes,
-  type Sample,
-  startHandshakeHaproxy,
-} from './support/handshakes.ts';
+import { type HandshakeRun, measureHandshakes, type Sample, startHandshakeHaproxy } from './support/handshakes.ts';
 import { listProcessTree, loadAverage } from './support/linux.ts';
 import { startGatehouse } from './support/programs.ts';
 import { type Figure, figure, table } from './support/report.ts';
@@ -52,9 +47,7 @@ const startedServers: BenchServer[] = [];
 process.once('exit', () => {
   for (const folder of folders) folder.remove();
 });
-async function startServer(
-  listen: SettingsInput['listen'] = {},
-): Promise<{ server: BenchServer; folder: string }> {
+async function startServer(listen: SettingsInput['listen'] = {}): Promise<{ server: BenchServer; folder: string }> {
   const folder = await createBenchFolder((settings) => ({
     ...settings,
     listen: {
@@ -134,9 +127,7 @@ const samplesOf = (name: string): readonly Sample[] => samples.get(name) ?? [];
 const ratio = (name: string, over: string): Figure =>
   figure(
     `${name} / ${over.split(', ').at(-1)}`,
-    samplesOf(name).map(
-      ({ cpuMicros }, round) => cpuMicros / (samplesOf(over)[round]?.cpuMicros ?? Number.NaN),
-    ),
+    samplesOf(name).map(({ cpuMicros }, round) => cpuMicros / (samplesOf(over)[round]?.cpuMicros ?? Number.NaN)),
     '×',
   );
 const costs = cases.map(({ name }) =>

@@ -102,8 +102,7 @@ const ratios: Figure[] = [];
 if (CORES < 2) throw new Error('needs two cores: one for the server, one for load and upstream');
 const loadBefore = loadAverage();
 const { nginx, wrk, ...more } = findTools(log);
-if (nginx === undefined || wrk === undefined)
-  throw new Error('needs nginx for the upstream and wrk for the load');
+if (nginx === undefined || wrk === undefined) throw new Error('needs nginx for the upstream and wrk for the load');
 mkdirSync(results, { recursive: true });
 if (!given['no-build']) {
   log('building');
@@ -183,9 +182,7 @@ function compare(
   if (own === undefined || other === undefined) return;
   const pairs = own.flatMap((sample, round) => {
     const beside = other[round];
-    return beside === undefined
-      ? []
-      : [{ ratio: read(sample) / read(beside), quiet: isQuiet(sample, beside) }];
+    return beside === undefined ? [] : [{ ratio: read(sample) / read(beside), quiet: isQuiet(sample, beside) }];
   });
   const quiet = pairs.filter((pair) => pair.quiet);
   const enough = quiet.length >= Math.min(MIN_ROUNDS, pairs.length);
@@ -257,11 +254,7 @@ async function measureServers(): Promise<void> {
     compare(samples, ['gatehouse', 'HAProxy, JWT HS256'], atMost(1 / 0.42));
     compare(samples, ['gatehouse, TLS upstream', 'nginx, TLS upstream'], atMost(1.6));
     compare(samples, [AFTER_SERVICE, 'gatehouse'], atMost(1.05));
-    compare(
-      samples,
-      ['nginx + auth_request to gatehouse', 'nginx + auth_request to return 204'],
-      atMost(1.8),
-    );
+    compare(samples, ['nginx + auth_request to gatehouse', 'nginx + auth_request to return 204'], atMost(1.8));
     compare(samples, ['gatehouse', 'HAProxy']);
     compare(samples, ['gatehouse', 'nginx']);
     compare(samples, ['gatehouse', 'nginx + auth_request to return 204, a connection each']);
@@ -280,8 +273,7 @@ async function measureServers(): Promise<void> {
         'requests per second',
         ({ perSecond }) => perSecond,
       ]);
-    else
-      log('skipped: requests per second of two workers: needs a core for each worker and one for the load');
+    else log('skipped: requests per second of two workers: needs a core for each worker and one for the load');
   }
   if (isWanted('single')) {
     const singleName = (name: string): string => `${name}, one connection`;

@@ -6,15 +6,7 @@
  * round; the median over all rounds is reported. The constants for sizing are written to tools/sizing-constants.json.
  */
 import { execFileSync } from 'node:child_process';
-import {
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { arch, availableParallelism, cpus, tmpdir, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -64,8 +56,7 @@ const figures: Figure[] = [];
 const constants: Record<string, number> = {};
 const loadBefore = loadAverage();
 
-if (availableParallelism() < 2)
-  throw new Error('needs two cores: one for Redis, one for the measured process');
+if (availableParallelism() < 2) throw new Error('needs two cores: one for Redis, one for the measured process');
 if (!given['no-build']) {
   logProgress('building');
   execFileSync('npm', ['run', '--silent', 'build'], { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] });

@@ -53,10 +53,7 @@ const listener: RequestListener = (incoming, response) => {
 const ca = await createCa();
 const certificate = await issueServer(ca);
 const plain = createServer(listener).listen(0, '127.0.0.1');
-const secure = createSecureServer({ cert: certificate.pem, key: certificate.keyPem }, listener).listen(
-  0,
-  '127.0.0.1',
-);
+const secure = createSecureServer({ cert: certificate.pem, key: certificate.keyPem }, listener).listen(0, '127.0.0.1');
 await Promise.all([once(plain, 'listening'), once(secure, 'listening')]);
 const portOf = (server: { address(): unknown }): number => (server.address() as AddressInfo).port;
 
@@ -185,8 +182,7 @@ async function measureOrdinary(
   agent.destroy();
   session?.destroy();
   times.sort((a, b) => a - b);
-  const at = (part: number): number =>
-    times[Math.min(times.length - 1, Math.floor(part * times.length))] ?? 0;
+  const at = (part: number): number => times[Math.min(times.length - 1, Math.floor(part * times.length))] ?? 0;
   return { median: at(0.5), p95: at(0.95), worst: at(1), failed };
 }
 
@@ -237,9 +233,7 @@ recordFigures('slow-clients', {
   'kinds and connections': rows.length,
   'ordinary requests': rows.length * REQUESTS,
   'failed ordinary requests': rows.reduce((sum, { beside }) => sum + beside.failed, 0),
-  'median latency beside slow clients / without them, worst': Math.max(
-    ...rows.map(({ ratio }) => ratio),
-  ).toFixed(2),
+  'median latency beside slow clients / without them, worst': Math.max(...rows.map(({ ratio }) => ratio)).toFixed(2),
 });
 mkdirSync(join(root, 'bench/results'), { recursive: true });
 writeFileSync(

@@ -15,19 +15,11 @@ const [file = join(root, 'bench/results/proxy.json')] = process.argv.slice(2);
 const page = join(root, 'docs/performance.md');
 const result = JSON.parse(readFileSync(file, 'utf8')) as BenchResult;
 
-const formatValue = (value: number, unit: string): string =>
-  `${value.toFixed(unit === 'MB' ? 0 : 2)} ${unit}`;
+const formatValue = (value: number, unit: string): string => `${value.toFixed(unit === 'MB' ? 0 : 2)} ${unit}`;
 const verdict = (met: boolean | undefined): string => (met === undefined ? '' : met ? 'met' : '**missed**');
 
 function ratioTable(ratios: BenchResult['ratios']): string {
-  const row = ({
-    name,
-    value,
-    unit,
-    spread,
-    aim,
-    met,
-  }: Figure & { readonly met: boolean | undefined }): string[] => [
+  const row = ({ name, value, unit, spread, aim, met }: Figure & { readonly met: boolean | undefined }): string[] => [
     name,
     spread === undefined
       ? formatValue(value, unit)
@@ -55,6 +47,4 @@ const before = readFileSync(page, 'utf8');
 const [from, to] = [before.indexOf(BEGIN), before.indexOf(END)];
 if (from < 0 || to < from) throw new Error(`${page} lacks the markers for the figures`);
 writeFileSync(page, before.slice(0, from) + text + before.slice(to + END.length));
-process.stdout.write(
-  `written to docs/performance.md: ${result.rows.length} rows, ${result.ratios.length} ratios\n`,
-);
+process.stdout.write(`written to docs/performance.md: ${result.rows.length} rows, ${result.ratios.length} ratios\n`);

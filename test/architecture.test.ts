@@ -64,9 +64,7 @@ test('an import from a higher or a sibling layer is detected', () => {
 test('the domain imports only itself: no packages, not even Node', () => {
   const outside = sources
     .filter(({ file }) => getModule(file) === 'domain')
-    .flatMap(({ file, imports }) =>
-      imports.filter((to) => !to.startsWith('./')).map((to) => `${file} → ${to}`),
-    );
+    .flatMap(({ file, imports }) => imports.filter((to) => !to.startsWith('./')).map((to) => `${file} → ${to}`));
   expect(outside).toEqual([]);
 });
 

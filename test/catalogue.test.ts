@@ -36,8 +36,7 @@ const idsIn = (source: string): Set<string> =>
     ...[...source.matchAll(TITLE)].flatMap(([, , title = '']) => title.match(INNER_ID) ?? []),
   ]);
 
-const definitionsIn = (markdown: string): string[] =>
-  [...markdown.matchAll(DEFINITION)].map(([, id = '']) => id);
+const definitionsIn = (markdown: string): string[] => [...markdown.matchAll(DEFINITION)].map(([, id = '']) => id);
 
 interface Source {
   readonly file: string;
@@ -50,9 +49,7 @@ const problemsOf = (sources: readonly Source[], markdown: string): string[] => {
   const used = sources.map(({ file, text }) => ({ file, ids: idsIn(text) }));
   return [
     ...used.flatMap(({ file, ids }) =>
-      [...ids]
-        .filter((id) => !defined.includes(id))
-        .map((id) => `${file}: ${id} is not defined in test/README.md`),
+      [...ids].filter((id) => !defined.includes(id)).map((id) => `${file}: ${id} is not defined in test/README.md`),
     ),
     ...defined
       .filter((id) => !used.some(({ ids }) => ids.has(id)))
@@ -83,9 +80,7 @@ test('an undefined id, an unused definition and a duplicate definition are repor
   ].join('\n');
   const markdown = '| Q02 | in | out |\n| Q03 | in | out |\n| Q04 | in | out |\n| Q04 | in | out |\n';
   expect(problemsOf([{ file: 'test/a.test.ts', text }], markdown)).toEqual([
-    ...['Q01', 'Q06', 'Q07', 'Q10', 'Q09'].map(
-      (id) => `test/a.test.ts: ${id} is not defined in test/README.md`,
-    ),
+    ...['Q01', 'Q06', 'Q07', 'Q10', 'Q09'].map((id) => `test/a.test.ts: ${id} is not defined in test/README.md`),
     'test/README.md: Q03 is not used by any test',
     'test/README.md: Q04 is defined more than once',
   ]);

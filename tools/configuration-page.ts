@@ -74,10 +74,7 @@ function listRows(schema: JsonSchema, path: string, inherited?: AppliesAfter): r
       // A group has a row of its own only if it has a description.
       if (nested.length > 0 && inner.description === undefined) return nested;
       const required = variant.required?.includes(name) ?? false;
-      return [
-        createRow(settingPath, { ...inner, ...(appliesAfter && { appliesAfter }) }, required),
-        ...nested,
-      ];
+      return [createRow(settingPath, { ...inner, ...(appliesAfter && { appliesAfter }) }, required), ...nested];
     });
   });
 }

@@ -28,8 +28,7 @@ export const GENERATED: readonly GeneratedFile[] = [
   { file: 'docs/sizing.md', render: renderSizing },
 ];
 
-export const pathOf = ({ file }: GeneratedFile): string =>
-  fileURLToPath(new URL(`../${file}`, import.meta.url));
+export const pathOf = ({ file }: GeneratedFile): string => fileURLToPath(new URL(`../${file}`, import.meta.url));
 
 if (import.meta.main)
   for (const generated of GENERATED) {

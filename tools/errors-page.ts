@@ -1,9 +1,4 @@
-import {
-  BEARER_ERRORS,
-  CERTIFICATE_ERRORS,
-  DEVICE_ERRORS,
-  TOKEN_ERRORS,
-} from '../src/authsvc/error-tables.ts';
+import { BEARER_ERRORS, CERTIFICATE_ERRORS, DEVICE_ERRORS, TOKEN_ERRORS } from '../src/authsvc/error-tables.ts';
 import type { RefusalOf, RefusalReason, TokenFault } from '../src/domain/refusal.ts';
 import type { Mismatch } from '../src/domain/rule-matcher.ts';
 import { DISCLOSED_FAULTS, REJECTION_FAULTS } from '../src/domain/token-rejection.ts';
@@ -80,12 +75,7 @@ const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } 
 };
 
 const IDENTITY_REASONS = ['identity_unknown', 'identity_disabled', 'identity_not_allowed'] as const;
-const REQUEST_REASONS = [
-  'request_malformed',
-  'client_id_missing',
-  'too_many_requests',
-  'client_unknown',
-] as const;
+const REQUEST_REASONS = ['request_malformed', 'client_id_missing', 'too_many_requests', 'client_unknown'] as const;
 const CERTIFICATE_REASONS = [
   'certificate_missing',
   'certificate_issuer_not_approved',
@@ -473,8 +463,7 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
   directory_unavailable: 'A directory or an OpenID provider cannot be reached.',
   certificate_status_unavailable:
     'It is not known whether the client certificate is revoked: its revocation list cannot be fetched, or its OCSP responder is unreachable. The log line `dependency_failed` with the same `request_id`, or for proxied requests `authorization_failed`, which is logged at most once a minute, names the URL; `ocsp_failed` or `crl_fetch_failed` says why. Let gatehouse reach the URL (name resolution, network policy, proxy), or correct `certificates.crls[].url` or `certificates.issuers[].ocsp.url`. Clients get the temporary error and can retry; their certificates are not the problem.',
-  keys_unavailable:
-    'A key that is needed is not in `keys.file`, or the keys of a trusted issuer cannot be fetched.',
+  keys_unavailable: 'A key that is needed is not in `keys.file`, or the keys of a trusted issuer cannot be fetched.',
   introspection_unavailable: 'The introspection endpoint of a trusted issuer is unreachable or fails.',
   client_document_unavailable: 'The metadata document of a client that is not registered cannot be read now.',
   upstream_unavailable: 'An upstream cannot be reached.',
@@ -485,8 +474,7 @@ const FAULTS: { readonly [F in FaultCode]: string } = {
 
 /** Reasons of the confirmation pages, which respond with HTML instead of error codes. */
 const PAGES: Readonly<Record<string, string>> = {
-  not_a_navigation:
-    'The browser reports that a script or an embedded element sent the request (`Sec-Fetch-*`).',
+  not_a_navigation: 'The browser reports that a script or an embedded element sent the request (`Sec-Fetch-*`).',
   misdirected: 'The pages have a separate host (`pages.url`), and the request named another one.',
   'client_unknown, redirect_uri_invalid, …':
     'An authorization request that was refused: on a page if the client or its redirect URI is not valid, otherwise at the redirect URI.',
@@ -523,11 +511,7 @@ const formatMeanings = (rows: Readonly<Record<string, string>>, head = 'reason')
   '',
 ];
 
-const formatTable = (
-  { title, table, reasons }: DocumentedOperation,
-  code: string,
-  text: string,
-): string[] => [
+const formatTable = ({ title, table, reasons }: DocumentedOperation, code: string, text: string): string[] => [
   `### ${title}`,
   '',
   `| status | ${code} | ${text} | reason |`,
@@ -542,10 +526,7 @@ const formatTable = (
 ];
 
 /** The error codes of an operation by status. */
-export function listErrorCodes(
-  operations: readonly DocumentedOperation[],
-  path: string,
-): Map<number, Set<string>> {
+export function listErrorCodes(operations: readonly DocumentedOperation[], path: string): Map<number, Set<string>> {
   const codes = new Map<number, Set<string>>();
   for (const { paths, table, reasons } of operations)
     if (paths.includes(path))

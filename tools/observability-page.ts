@@ -1,8 +1,4 @@
-import {
-  ACCESS_FIELDS,
-  EXCLUDABLE_FIELDS,
-  PSEUDONYMISABLE_FIELDS,
-} from '../src/observability/access-fields.ts';
+import { ACCESS_FIELDS, EXCLUDABLE_FIELDS, PSEUDONYMISABLE_FIELDS } from '../src/observability/access-fields.ts';
 import { AUDIT_EVENTS } from '../src/observability/audit-events.ts';
 import { METRICS } from '../src/observability/metric-table.ts';
 

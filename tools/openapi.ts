@@ -91,10 +91,7 @@ const okResponse = (schema: z.ZodType, type = 'application/json'): ZodOpenApiRes
 });
 
 /** HEAD has the same responses as GET, without a body. */
-const headOperation = ({
-  responses,
-  ...operation
-}: ZodOpenApiOperationObject): ZodOpenApiOperationObject => ({
+const headOperation = ({ responses, ...operation }: ZodOpenApiOperationObject): ZodOpenApiOperationObject => ({
   ...operation,
   operationId: `${operation.operationId}Head`,
   summary: `${operation.summary} (head only)`,
@@ -201,10 +198,7 @@ const check: ZodOpenApiOperationObject = {
         status,
         {
           description: STATUS_DESCRIPTIONS[status] ?? 'It may not pass, or it is not clear what is asked.',
-          headers: responseHeaders(
-            'Cache-Control',
-            ...(status === 401 ? (['WWW-Authenticate'] as const) : []),
-          ),
+          headers: responseHeaders('Cache-Control', ...(status === 401 ? (['WWW-Authenticate'] as const) : [])),
           content: { 'application/json': { schema: proxyError } },
         },
       ]),
@@ -212,11 +206,7 @@ const check: ZodOpenApiOperationObject = {
   },
 };
 
-const metadata = publicGet(
-  'metadata',
-  'Where everything is (RFC 8414)',
-  named('Metadata', standard.Metadata),
-);
+const metadata = publicGet('metadata', 'Where everything is (RFC 8414)', named('Metadata', standard.Metadata));
 const resourceMetadata: ZodOpenApiOperationObject = {
   ...publicGet(
     'resourceMetadata',

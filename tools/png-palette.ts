@@ -86,19 +86,12 @@ const distance = (one: number, other: number): number =>
 export function reduceColours(png: Buffer): Buffer {
   const chunks = readChunks(png);
   const header = chunks[0]?.data ?? Buffer.alloc(0);
-  const [width, height, depth, type] = [
-    header.readUInt32BE(0),
-    header.readUInt32BE(4),
-    header[8],
-    header[9],
-  ] as const;
+  const [width, height, depth, type] = [header.readUInt32BE(0), header.readUInt32BE(4), header[8], header[9]] as const;
   if (depth !== 8 || (type !== 2 && type !== 6) || header[12] !== 0) throw new Error('unexpected PNG format');
   const pixelBytes = type === 2 ? 3 : 4;
   const compressed = Buffer.concat(chunks.filter((chunk) => chunk.type === 'IDAT').map(({ data }) => data));
   const pixels = unfilter(inflateSync(compressed), width * pixelBytes, pixelBytes);
-  const colours = Uint32Array.from({ length: width * height }, (_, pixel) =>
-    pixels.readUIntBE(pixel * pixelBytes, 3),
-  );
+  const colours = Uint32Array.from({ length: width * height }, (_, pixel) => pixels.readUIntBE(pixel * pixelBytes, 3));
 
   const palette = countColours(colours);
   const rare = palette.splice(MAX_COLOURS);

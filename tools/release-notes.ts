@@ -39,10 +39,7 @@ export function cutSection(changelog: string, version: string): string {
 
 /** Whether a line continues the paragraph or list item before it. */
 const isContinuation = (line: string, previous: string): boolean =>
-  /^ *[^\s|#>*+-]/.test(line) &&
-  !/^ *(?:\d+[.)] |```)/.test(line) &&
-  /\S/.test(previous) &&
-  !/^[|#]/.test(previous);
+  /^ *[^\s|#>*+-]/.test(line) && !/^ *(?:\d+[.)] |```)/.test(line) && /\S/.test(previous) && !/^[|#]/.test(previous);
 
 /** Joins wrapped lines: in release notes, unlike in files, GitHub shows line breaks. Code blocks stay unchanged. */
 export function unwrap(markdown: string): string {
@@ -61,10 +58,7 @@ export function unwrap(markdown: string): string {
 
 /** Makes relative links absolute. */
 export const linkTo = (markdown: string, url: string): string =>
-  markdown.replaceAll(
-    /\]\((?![a-z]+:|#)([^)\s]+)\)/g,
-    (_, path: string) => `](${url.replace(/\/$/, '')}/${path})`,
-  );
+  markdown.replaceAll(/\]\((?![a-z]+:|#)([^)\s]+)\)/g, (_, path: string) => `](${url.replace(/\/$/, '')}/${path})`);
 
 if (import.meta.main) {
   try {

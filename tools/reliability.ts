@@ -110,8 +110,7 @@ function readFigures(folder: string): Readonly<Record<string, Figures>> {
 }
 
 function readCommit(): string {
-  const git = (...args: string[]): string =>
-    execFileSync('git', args, { cwd: root, encoding: 'utf8' }).trim();
+  const git = (...args: string[]): string => execFileSync('git', args, { cwd: root, encoding: 'utf8' }).trim();
   const isChanged = git('status', '--porcelain', '--untracked-files=no', '--', 'src', 'test') !== '';
   return `${git('rev-parse', '--short', 'HEAD')}${isChanged ? ' with changes' : ''}`;
 }

@@ -48,11 +48,9 @@ try {
   for (let run = 1; run <= times; run += 1) {
     const file = join(folder, `${run}.json`);
     const begun = performance.now();
-    const child = spawn(
-      'npm',
-      ['test', '--', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`],
-      { stdio: ['ignore', 'pipe', 'pipe'] },
-    );
+    const child = spawn('npm', ['test', '--', '--reporter=default', '--reporter=json', `--outputFile.json=${file}`], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     running = child;
     let output = '';
     for (const stream of [child.stdout, child.stderr])
@@ -65,9 +63,7 @@ try {
       .flatMap(({ assertionResults }) => assertionResults)
       .filter(({ status }) => status === 'failed')
       .map(({ fullName }) => fullName);
-    console.log(
-      `| ${run} | ${seconds} | ${numPassedTests} | ${numPendingTests} | ${code} | ${failed.join('; ')} |`,
-    );
+    console.log(`| ${run} | ${seconds} | ${numPassedTests} | ${numPendingTests} | ${code} | ${failed.join('; ')} |`);
     if (code === 0) continue;
     failedRuns += 1;
     console.error(output.slice(-20_000));

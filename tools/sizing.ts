@@ -110,10 +110,7 @@ export function findBottleneck(sizes: Sizes): string {
 export const EXAMPLES: readonly (readonly [name: string, load: Load])[] = [
   ['a team', { ...defaultLoad(), grants: 10_000, replicas: 2 }],
   ['a company', { ...defaultLoad(), grants: 1_000_000, replicas: 6, workers: 2, revocationsPerSecond: 1 }],
-  [
-    'a large company',
-    { ...defaultLoad(), grants: 10_000_000, replicas: 20, workers: 4, revocationsPerSecond: 5 },
-  ],
+  ['a large company', { ...defaultLoad(), grants: 10_000_000, replicas: 20, workers: 4, revocationsPerSecond: 5 }],
   [
     'a very large service',
     { ...defaultLoad(), grants: 100_000_000, replicas: 100, workers: 4, revocationsPerSecond: 20 },
@@ -133,8 +130,7 @@ function defaultLoad(): Load {
 }
 
 const MEASUREMENTS_FILE = join(import.meta.dirname, 'sizing-constants.json');
-export const readMeasurements = (): Measurements =>
-  JSON.parse(readFileSync(MEASUREMENTS_FILE, 'utf8')) as Measurements;
+export const readMeasurements = (): Measurements => JSON.parse(readFileSync(MEASUREMENTS_FILE, 'utf8')) as Measurements;
 
 const UNITS = ['B', 'kB', 'MB', 'GB', 'TB'] as const;
 function bytes(value: number): string {
@@ -168,9 +164,7 @@ function sizingTable(loads: readonly (readonly [name: string, load: Load])[], co
     return [name, ...ROWS.map(([, write]) => write(load, sizes))];
   });
   const names = ['', ...ROWS.map(([name]) => name)];
-  const lines = names.map(
-    (name, row) => `| ${[name, ...columns.map((cells) => cells[row] ?? '')].join(' | ')} |`,
-  );
+  const lines = names.map((name, row) => `| ${[name, ...columns.map((cells) => cells[row] ?? '')].join(' | ')} |`);
   return lines.toSpliced(1, 0, `|${'---|'.repeat(columns.length + 1)}`).join('\n');
 }
 

@@ -32,8 +32,7 @@ const MIN_SLOPE_SECONDS = 3_600;
 /** The highest number in the second half above that in the first. It varies in both: connections to the upstream, up to 128, and hostile clients. */
 const MAX_DESCRIPTOR_GROWTH = 50;
 const LOADS = { mixed: mixedLoad, connections: connectionsLoad, http2: http2Load } as const;
-if (!(values.load in LOADS))
-  throw new Error(`--load: expected mixed, connections or http2; got ${values.load}`);
+if (!(values.load in LOADS)) throw new Error(`--load: expected mixed, connections or http2; got ${values.load}`);
 const load = LOADS[values.load as keyof typeof LOADS];
 const seconds = Number(values.minutes) * 60;
 const found = await soak({

@@ -73,7 +73,5 @@ async function createTokens(params: Readonly<Record<string, string>>): Promise<R
 }
 
 server.listen(0, '127.0.0.1', () => {
-  process.stdout.write(
-    `${JSON.stringify({ event: 'ready', port: (server.address() as AddressInfo).port })}\n`,
-  );
+  process.stdout.write(`${JSON.stringify({ event: 'ready', port: (server.address() as AddressInfo).port })}\n`);
 });

@@ -1,11 +1,6 @@
 import type { BenchGateway, BenchGatewayOptions } from './gateway.ts';
 import type { LoadRun } from './load-run.ts';
-import {
-  startNginxAuthRequest,
-  startNginxPlain,
-  startNginxTlsUpstream,
-  startNginxWithGatehouse,
-} from './nginx.ts';
+import { startNginxAuthRequest, startNginxPlain, startNginxTlsUpstream, startNginxWithGatehouse } from './nginx.ts';
 import type { Case } from './rounds.ts';
 import type { BenchEnvironment, BenchServer } from './servers.ts';
 import { startHaproxy, startHttpProxy3, startOathkeeper, startOauth2Proxy } from './third-party-servers.ts';
@@ -44,11 +39,7 @@ export const createLoadRun = ({ front, tokens }: Candidate, overrides: Partial<L
   ...overrides,
 });
 
-export const createCase = (
-  candidate: Candidate,
-  overrides?: Partial<LoadRun>,
-  name = candidate.name,
-): Case => ({
+export const createCase = (candidate: Candidate, overrides?: Partial<LoadRun>, name = candidate.name): Case => ({
   name,
   createRun: () => createLoadRun(candidate, overrides),
   ...(candidate.truncateLog && { truncateLog: candidate.truncateLog }),
@@ -93,8 +84,7 @@ export async function startCandidates(main: BenchGateway, options: CandidateOpti
       const tlsUpstream = { port: options.tlsUpstream, ca: `${environment.folder}/ca.pem` };
       return toCandidate(name, await startGateway({ tlsUpstream }));
     },
-    [ES256_KEYS]: async (name) =>
-      toCandidate(name, await startGateway({ keyAlgorithm: 'ES256', cold: options.cold })),
+    [ES256_KEYS]: async (name) => toCandidate(name, await startGateway({ keyAlgorithm: 'ES256', cold: options.cold })),
     [TRUSTED_ISSUER]: async (name) => {
       const { issuer, audience, jwksFile } = thirdPartyTokens;
       const gateway = await startGateway({ trustedIssuer: { issuer, audience, jwksFile } });
@@ -107,29 +97,20 @@ export async function startCandidates(main: BenchGateway, options: CandidateOpti
       toCandidate(name, await startGateway({ workers: 2, core: options.pairCores })),
     nginx: withAnyToken(() => startNginxPlain(environment, upstream)),
     'nginx, TLS upstream': withAnyToken(() => startNginxTlsUpstream(environment, options.tlsUpstream)),
-    'nginx + auth_request to return 204': withAnyToken(() =>
-      startNginxAuthRequest(environment, upstream, true),
-    ),
+    'nginx + auth_request to return 204': withAnyToken(() => startNginxAuthRequest(environment, upstream, true)),
     'nginx + auth_request to return 204, a connection each': withAnyToken(() =>
       startNginxAuthRequest(environment, upstream, false),
     ),
     'nginx + auth_request to gatehouse': async (name) => {
       const gateway = await startGateway({ isForwardAuth: true });
-      const front = await startNginxWithGatehouse(
-        environment,
-        upstream,
-        gateway,
-        gateway.folder.file('ca.pem'),
-      );
+      const front = await startNginxWithGatehouse(environment, upstream, gateway, gateway.folder.file('ca.pem'));
       return { ...toCandidate(name, gateway), front };
     },
     HAProxy: withAnyToken(() => startHaproxy(environment, upstream)),
     ...Object.fromEntries(
       ALGORITHMS.map((algorithm) => [
         `HAProxy, JWT ${algorithm}`,
-        withTokens(algorithm, () =>
-          startHaproxy(environment, upstream, { algorithm, tokens: thirdPartyTokens }),
-        ),
+        withTokens(algorithm, () => startHaproxy(environment, upstream, { algorithm, tokens: thirdPartyTokens })),
       ]),
     ),
     'http-proxy-3': withAnyToken(() => startHttpProxy3(environment, upstream)),

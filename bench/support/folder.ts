@@ -77,9 +77,7 @@ export async function fillStore(folder: string, grants: number, tokensWanted: nu
       tokens.push((await deps.tokenIssuer.issueTokens(grant, now)).refreshToken);
   };
   for (let done = 0; done < grants; done += BATCH_SIZE)
-    await Promise.all(
-      Array.from({ length: Math.min(BATCH_SIZE, grants - done) }, (_, index) => create(done + index)),
-    );
+    await Promise.all(Array.from({ length: Math.min(BATCH_SIZE, grants - done) }, (_, index) => create(done + index)));
   await store.close();
   return tokens;
 }

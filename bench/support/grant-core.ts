@@ -23,10 +23,7 @@ const [
 ] = process.argv.slice(2);
 const concurrency = Number(concurrencyText);
 const sink = createStdoutSink();
-const { deps, store } = await openGrantDeps(
-  folder,
-  createLogger({ level: 'info', format: 'json', write: sink.write }),
-);
+const { deps, store } = await openGrantDeps(folder, createLogger({ level: 'info', format: 'json', write: sink.write }));
 const tokens = JSON.parse(readFileSync(stateFile, 'utf8')) as string[];
 const certificate = new X509Certificate(readFileSync(join(folder, 'alice.pem'))).raw;
 

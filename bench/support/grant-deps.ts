@@ -7,11 +7,7 @@ import { createPollLimiter } from '../../src/grants/poll-limiter.ts';
 import { createUserDirectory } from '../../src/identity/user-directory.ts';
 import type { Logger } from '../../src/observability/logger.ts';
 import type { Store } from '../../src/ports/store.ts';
-import {
-  buildGrantPolicy,
-  buildIntegrations,
-  listCertificateFiles,
-} from '../../src/server/build-from-settings.ts';
+import { buildGrantPolicy, buildIntegrations, listCertificateFiles } from '../../src/server/build-from-settings.ts';
 import { openCheckedKeyring, readKeyFile } from '../../src/server/keys.ts';
 import { openEmbeddedStore } from '../../src/stores/embedded/store.ts';
 import { createMemoryLimits } from '../../src/stores/memory-limits.ts';

@@ -47,9 +47,7 @@ export async function runH2load(
       `--duration=${Math.ceil(warmSeconds + seconds + 0.5)}`,
       `--log-file=${logOf(process)}`,
       `--header=authorization: Bearer ${token}`,
-      ...(bodyBytes === undefined
-        ? []
-        : [`--data=${body}`, '--header=content-type: application/octet-stream']),
+      ...(bodyBytes === undefined ? [] : [`--data=${body}`, '--header=content-type: application/octet-stream']),
       ...options,
       `https://127.0.0.1:${run.port}${run.path}`,
     ];

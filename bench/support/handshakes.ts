@@ -112,11 +112,7 @@ function createClient({
 }
 
 /** HAProxy with the same certificates; it requests and verifies client certificates and resumes with its own tickets. */
-export async function startHandshakeHaproxy(
-  program: string,
-  folder: string,
-  core: number,
-): Promise<BenchServer> {
+export async function startHandshakeHaproxy(program: string, folder: string, core: number): Promise<BenchServer> {
   const port = await freePort();
   const haproxyFolder = join(folder, 'haproxy');
   mkdirSync(haproxyFolder, { recursive: true });

@@ -27,7 +27,5 @@ const server = createServer(
   (request, response) => proxy.web(request, response),
 );
 server.listen(0, '127.0.0.1', () => {
-  process.stdout.write(
-    `${JSON.stringify({ event: 'ready', port: (server.address() as AddressInfo).port })}\n`,
-  );
+  process.stdout.write(`${JSON.stringify({ event: 'ready', port: (server.address() as AddressInfo).port })}\n`);
 });

@@ -72,10 +72,7 @@ export async function measureHttp2(options: Http2Options): Promise<void> {
   );
   const post: Partial<LoadRun> = { ...ONE_STREAM, method: 'POST', path: '/reports/1k', bodyBytes: 1_024 };
   for (const gatehouse of candidates.filter(({ name }) => name === 'gatehouse'))
-    cases.push(
-      createCase(gatehouse, post, POST),
-      createCase(gatehouse, { generator: 'h2load, HTTP/1.1' }, HTTP1),
-    );
+    cases.push(createCase(gatehouse, post, POST), createCase(gatehouse, { generator: 'h2load, HTTP/1.1' }, HTTP1));
   const samples = await measure(cases);
   for (const load of loads) {
     const gatehouse = nameOf('gatehouse', load);

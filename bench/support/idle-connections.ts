@@ -59,10 +59,7 @@ export async function measureIdleConnections(options: IdleOptions): Promise<Figu
   ];
 }
 
-async function measureProtocol(
-  protocol: Protocol,
-  { startGateway, connections }: IdleOptions,
-): Promise<number> {
+async function measureProtocol(protocol: Protocol, { startGateway, connections }: IdleOptions): Promise<number> {
   const probe = new URL('../../tools/soak/memory-probe.ts', import.meta.url);
   const gateway = await startGateway({
     nodeOptions: ['--expose-gc', '--import', probe.href],

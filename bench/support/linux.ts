@@ -42,8 +42,7 @@ export const preciseCpuSeconds = (pids: readonly number[]): number =>
   pids.reduce((sum, pid) => {
     const threads = readdirSync(`/proc/${pid}/task`);
     return threads.reduce(
-      (own, thread) =>
-        own + Number(readOrEmpty(`/proc/${pid}/task/${thread}/schedstat`).split(' ', 1)[0]) / 1e9,
+      (own, thread) => own + Number(readOrEmpty(`/proc/${pid}/task/${thread}/schedstat`).split(' ', 1)[0]) / 1e9,
       sum,
     );
   }, 0);
@@ -69,9 +68,7 @@ export interface MachineTimes {
 
 /** The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. */
 export function machineTimes(): MachineTimes {
-  const [, user = 0, nice = 0, system = 0, , , , , stolen = 0] = (
-    readOrEmpty('/proc/stat').split('\n')[0] ?? ''
-  )
+  const [, user = 0, nice = 0, system = 0, , , , , stolen = 0] = (readOrEmpty('/proc/stat').split('\n')[0] ?? '')
     .split(/\s+/)
     .map(Number);
   return { busy: (user + nice + system) / TICKS_PER_SECOND, stolen: stolen / TICKS_PER_SECOND };

@@ -114,8 +114,7 @@ function cpuSeconds(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) / 100;
 }
 
-const wait = (seconds: number): Promise<void> =>
-  new Promise((resolve) => setTimeout(resolve, seconds * 1_000));
+const wait = (seconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, seconds * 1_000));
 
 const running = Promise.all(Array.from({ length: load.connections }, (_, index) => runConnection(index)));
 await Promise.race([running, wait(load.warmUpSeconds)]);

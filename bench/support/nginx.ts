@@ -42,8 +42,7 @@ ${http}
 }
 
 /** Path of a file that the upstream serves. */
-export const upstreamFilePath = ({ folder }: BenchEnvironment, name: string): string =>
-  join(folder, 'served', name);
+export const upstreamFilePath = ({ folder }: BenchEnvironment, name: string): string => join(folder, 'served', name);
 
 export interface BenchUpstream extends BenchServer {
   readonly tlsPort: number;
@@ -113,10 +112,7 @@ export async function startNginxPlain(environment: BenchEnvironment, upstream: n
 }
 
 /** The same with an upstream over TLS, whose certificate is verified. */
-export async function startNginxTlsUpstream(
-  environment: BenchEnvironment,
-  upstream: number,
-): Promise<BenchServer> {
+export async function startNginxTlsUpstream(environment: BenchEnvironment, upstream: number): Promise<BenchServer> {
   const port = await freePort();
   const server = tlsServer(
     environment,

@@ -53,11 +53,7 @@ const add = (costs: Map<string, number>, name: string, time: number): void =>
   void costs.set(name, (costs.get(name) ?? 0) + time);
 
 const toRelativePath = (url: string, root: string): string =>
-  url.startsWith('file://')
-    ? relative(root, new URL(url).pathname)
-    : url.startsWith('/')
-      ? relative(root, url)
-      : url;
+  url.startsWith('file://') ? relative(root, new URL(url).pathname) : url.startsWith('/') ? relative(root, url) : url;
 
 /** A package, a folder of gatehouse, or a Node module. */
 const getModule = (path: string): string =>

@@ -82,13 +82,7 @@ export interface ServeOptions {
   readonly env?: Readonly<Record<string, string>>;
 }
 
-export const startGatehouse = ({
-  folder,
-  entry,
-  core,
-  nodeOptions = [],
-  env = {},
-}: ServeOptions): Promise<Program> => {
+export const startGatehouse = ({ folder, entry, core, nodeOptions = [], env = {} }: ServeOptions): Promise<Program> => {
   const output = join(folder, 'serve.log');
   const args = [
     // As in the image and the systemd unit.
@@ -106,25 +100,13 @@ export const startGatehouse = ({
 
 export const startBaselineServer = (folder: string, core: number): Promise<Program> => {
   const output = join(folder, 'baseline-server.log');
-  return waitUntilReady(
-    launch(core, [process.execPath, scriptPath('baseline-server.ts'), folder], output),
-    output,
-  );
+  return waitUntilReady(launch(core, [process.execPath, scriptPath('baseline-server.ts'), folder], output), output);
 };
 
 /** Runs a script of this folder to completion and reads its result file. */
-export async function measure<T>(
-  core: number,
-  script: string,
-  args: readonly string[],
-  folder: string,
-): Promise<T> {
+export async function measure<T>(core: number, script: string, args: readonly string[], folder: string): Promise<T> {
   const result = join(folder, 'result.json');
-  const child = launch(
-    core,
-    [process.execPath, scriptPath(script), ...args, result],
-    join(folder, `${script}.log`),
-  );
+  const child = launch(core, [process.execPath, scriptPath(script), ...args, result], join(folder, `${script}.log`));
   const limit = setTimeout(() => child.kill('SIGKILL'), 180_000);
   const code = await new Promise((resolve) => child.once('exit', resolve));
   clearTimeout(limit);

@@ -22,11 +22,7 @@ const START_MS = 20_000;
 
 export async function startRedis(core: number | string, output: string): Promise<BenchRedis> {
   const port = await freePort();
-  const child = launch(
-    core,
-    ['redis-server', '--port', String(port), '--bind', '127.0.0.1', '--save', ''],
-    output,
-  );
+  const child = launch(core, ['redis-server', '--port', String(port), '--bind', '127.0.0.1', '--save', ''], output);
   const admin = new Redis(port, '127.0.0.1', { lazyConnect: true, retryStrategy: () => 100 });
   admin.on('error', () => {});
   const deadline = performance.now() + START_MS;
@@ -45,8 +41,7 @@ export async function startRedis(core: number | string, output: string): Promise
     admin,
     async infoValue(...names) {
       const info = await admin.info();
-      const readValue = (name: string): number =>
-        Number(new RegExp(`^${name}:([\\d.]+)`, 'm').exec(info)?.[1] ?? 0);
+      const readValue = (name: string): number => Number(new RegExp(`^${name}:([\\d.]+)`, 'm').exec(info)?.[1] ?? 0);
       return names.reduce((sum, name) => sum + readValue(name), 0);
     },
     async stop() {

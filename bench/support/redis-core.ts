@@ -151,8 +151,5 @@ await running;
 const seconds = (performance.now() - at) / 1_000;
 const { user, system } = process.cpuUsage(cpu);
 const done = count - from;
-writeFileSync(
-  resultFile,
-  JSON.stringify({ perSecond: done / seconds, cpuMicros: (user + system) / done, count }),
-);
+writeFileSync(resultFile, JSON.stringify({ perSecond: done / seconds, cpuMicros: (user + system) / done, count }));
 await work.close();

@@ -18,12 +18,7 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? upper : (upper + (sorted[middle - 1] ?? Number.NaN)) / 2;
 }
 
-export const figure = (
-  name: string,
-  values: readonly number[],
-  unit: string,
-  aim?: Figure['aim'],
-): Figure => ({
+export const figure = (name: string, values: readonly number[], unit: string, aim?: Figure['aim']): Figure => ({
   name,
   value: median(values),
   unit,

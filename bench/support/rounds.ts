@@ -36,10 +36,7 @@ export const isQuiet = (...samples: readonly Sample[]): boolean =>
  * Measures all cases in every round, so that other load on the machine affects them alike. A disturbed run is repeated while
  * the retry budget lasts. A case that fails is skipped with a message.
  */
-export async function runRounds(
-  cases: readonly Case[],
-  options: RoundOptions,
-): Promise<Map<string, Sample[]>> {
+export async function runRounds(cases: readonly Case[], options: RoundOptions): Promise<Map<string, Sample[]>> {
   const { rounds, log } = options;
   const samples = new Map<string, Sample[]>(cases.map(({ name }) => [name, []]));
   for (let round = 0; round < rounds; round += 1)

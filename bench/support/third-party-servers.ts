@@ -20,11 +20,7 @@ export async function startHaproxy(
   const read = (name: string): string => readFileSync(join(environment.folder, name), 'utf8');
   writeFileSync(certificateFile, `${read('server.pem')}\n${read('server-key.pem')}`, { mode: 0o600 });
   const key =
-    jwt === undefined
-      ? ''
-      : jwt.algorithm === 'HS256'
-        ? jwt.tokens.secret
-        : jwt.tokens.publicKey(jwt.algorithm);
+    jwt === undefined ? '' : jwt.algorithm === 'HS256' ? jwt.tokens.secret : jwt.tokens.publicKey(jwt.algorithm);
   const checks =
     jwt === undefined
       ? ''
@@ -164,10 +160,5 @@ export async function startOathkeeper(
       mutators: { noop: { enabled: true } },
     }),
   );
-  return startServer(
-    environment.serverCore,
-    [program, 'serve', '--config', file],
-    port,
-    join(folder, 'output.log'),
-  );
+  return startServer(environment.serverCore, [program, 'serve', '--config', file], port, join(folder, 'output.log'));
 }

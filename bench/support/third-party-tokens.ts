@@ -35,9 +35,7 @@ export function createThirdPartyTokens(
     HS256: (text: string) => createHmac('sha256', secret).update(text).digest('base64url'),
     RS256: (text: string) => sign('sha256', Buffer.from(text), rsa.privateKey).toString('base64url'),
     ES256: (text: string) =>
-      sign('sha256', Buffer.from(text), { key: ec.privateKey, dsaEncoding: 'ieee-p1363' }).toString(
-        'base64url',
-      ),
+      sign('sha256', Buffer.from(text), { key: ec.privateKey, dsaEncoding: 'ieee-p1363' }).toString('base64url'),
   } as const satisfies Record<Algorithm, (text: string) => string>;
 
   const now = Math.floor(Date.now() / 1_000);

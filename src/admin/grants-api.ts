@@ -93,8 +93,7 @@ export async function handleAdminRequest(deps: AdminApiDeps, request: AdminReque
 }
 
 async function route(deps: AdminApiDeps, request: AdminRequest): Promise<JsonResponse> {
-  const [, resource, id = '', action] =
-    /^\/(grants|revoke)(?:\/([^/]+))?(?:\/(revoke))?$/.exec(request.path) ?? [];
+  const [, resource, id = '', action] = /^\/(grants|revoke)(?:\/([^/]+))?(?:\/(revoke))?$/.exec(request.path) ?? [];
   if (resource === undefined || (resource === 'revoke' && id !== '')) throw notFound('No such resource.');
   if (resource === 'revoke') return allowMethod('POST', request, () => revokeMany(deps, request));
   if (id === '') return allowMethod('GET', request, () => listGrants(deps, request));
@@ -115,10 +114,7 @@ const allowMethod = async (
     ? handle()
     : createErrorResponse(405, 'method_not_allowed', `This resource supports ${method}.`, { allow: method });
 
-async function listGrants(
-  deps: AdminApiDeps,
-  { query, searchTime = 0 }: AdminRequest,
-): Promise<JsonResponse> {
+async function listGrants(deps: AdminApiDeps, { query, searchTime = 0 }: AdminRequest): Promise<JsonResponse> {
   const deadline = performance.now() + searchTime;
   const readSingle = (name: string): string | undefined => {
     const [first, second] = query.getAll(name);
@@ -133,8 +129,7 @@ async function listGrants(
   if (!/^[1-9]\d{0,3}$/.test(limit) || Number(limit) > MAX_LIMIT)
     throw badRequest(`limit must be a number from 1 to ${MAX_LIMIT}.`);
   const [clientId, after] = [readSingle('client'), readSingle('after')];
-  if (after !== undefined && !CURSOR.test(after))
-    throw badRequest('after must be the next of a previous page.');
+  if (after !== undefined && !CURSOR.test(after)) throw badRequest('after must be the next of a previous page.');
   const [selector, ...otherSelectors] = SELECTORS.flatMap((field) => {
     const value = readSingle(field);
     return value === undefined ? [] : [{ field, value }];
@@ -144,9 +139,7 @@ async function listGrants(
   const [prefix, otherPrefix] = [selector, clientSelector].flatMap((one) => readPrefix(one) ?? []);
   if (otherPrefix !== undefined) throw badRequest('Use only one prefix.');
   const selection = {
-    ...(selector !== undefined &&
-      prefix?.field !== selector.field &&
-      (await resolveSelector(deps, selector))),
+    ...(selector !== undefined && prefix?.field !== selector.field && (await resolveSelector(deps, selector))),
     ...(clientId !== undefined && prefix?.field !== 'client' && { clientId }),
   };
   // A selector that is a prefix has no filter of its own.
@@ -185,13 +178,10 @@ const PREFIX_FIELDS: ReadonlySet<string> = new Set<GrantPrefix['field']>([
 function readPrefix(
   selector: { readonly field: GrantSelector['field'] | 'client'; readonly value: string } | undefined,
 ): GrantPrefix | undefined {
-  if (selector === undefined || !selector.value.endsWith('*') || !PREFIX_FIELDS.has(selector.field))
-    return undefined;
+  if (selector === undefined || !selector.value.endsWith('*') || !PREFIX_FIELDS.has(selector.field)) return undefined;
   const text = selector.value.slice(0, -1);
   if (text === '' || text.length > MAX_SELECTOR_LENGTH)
-    throw badRequest(
-      `A prefix of ${selector.field} must have 1 to ${MAX_SELECTOR_LENGTH} characters before the *.`,
-    );
+    throw badRequest(`A prefix of ${selector.field} must have 1 to ${MAX_SELECTOR_LENGTH} characters before the *.`);
   return { field: selector.field as GrantPrefix['field'], text };
 }
 
@@ -338,11 +328,7 @@ async function revokeForeignToken(
 }
 
 /** The grants that were issued for a certificate, one by one. Its identity may have others. */
-async function revokeFiltered(
-  deps: AdminApiDeps,
-  filter: GrantFilter,
-  operator: Operator,
-): Promise<JsonResponse> {
+async function revokeFiltered(deps: AdminApiDeps, filter: GrantFilter, operator: Operator): Promise<JsonResponse> {
   const grants = await findLiveGrants(deps, { filter });
   for (const grant of grants) {
     await revokeGrant(deps, grant);
@@ -362,10 +348,7 @@ async function revokeFiltered(
 /** Of a scan through all grants: at least two thousand grants each, or a few hundred on Redis. */
 const MAX_SCAN_PAGES = 100_000;
 
-async function findLiveGrants(
-  deps: AdminApiDeps,
-  query: Pick<GrantQuery, 'filter'>,
-): Promise<readonly Grant[]> {
+async function findLiveGrants(deps: AdminApiDeps, query: Pick<GrantQuery, 'filter'>): Promise<readonly Grant[]> {
   const live = new Map<string, Grant>();
   let after: string | undefined;
   for (let pages = 0; pages < MAX_SCAN_PAGES; pages += 1) {
@@ -379,11 +362,7 @@ async function findLiveGrants(
     after = page.next;
   }
   throw new AdminResponseError(
-    createErrorResponse(
-      503,
-      'temporarily_unavailable',
-      'There are too many grants to search; nothing was revoked.',
-    ),
+    createErrorResponse(503, 'temporarily_unavailable', 'There are too many grants to search; nothing was revoked.'),
   );
 }
 
@@ -411,10 +390,7 @@ interface ForeignToken {
 type Selection = { readonly holder: GrantHolder } | { readonly filter: GrantFilter } | ForeignToken;
 
 async function readSelection(request: IncomingMessage): Promise<JsonObject> {
-  const type = (getSingleHeader(request.rawHeaders, 'content-type') ?? '')
-    .split(';', 1)[0]
-    ?.trim()
-    .toLowerCase();
+  const type = (getSingleHeader(request.rawHeaders, 'content-type') ?? '').split(';', 1)[0]?.trim().toLowerCase();
   if (type !== 'application/json') throw badRequest('The body must be application/json.');
   const body = await readMessageBody(request, MAX_BODY, BODY_TIMEOUT_SECONDS);
   if (body.kind !== 'complete') throw badRequest('The body is too large, too slow or incomplete.');
@@ -461,11 +437,7 @@ const isSelectorField = (field: string): field is GrantSelector['field'] =>
 const SELECTION_PROBLEM = `The body must have exactly one of client, issuer, ${SELECTORS.join(', ')}.`;
 
 /** The only identity whose live grants have this name or address: a directory may not be able to find users by it. */
-async function findIdentityInGrants(
-  deps: AdminApiDeps,
-  field: 'name' | 'email',
-  filter: GrantFilter,
-): Promise<string> {
+async function findIdentityInGrants(deps: AdminApiDeps, field: 'name' | 'email', filter: GrantFilter): Promise<string> {
   const grants = await findLiveGrants(deps, { filter });
   const identities = [...new Set(grants.map(({ identity }) => identity))];
   const [identity] = identities;

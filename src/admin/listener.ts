@@ -173,11 +173,7 @@ function createRequestHandler(
   };
 
   /** Authenticates first: unauthenticated clients get the same response for every path. */
-  const handleAdminPath = async (
-    request: IncomingMessage,
-    path: string,
-    query: string,
-  ): Promise<JsonResponse> => {
+  const handleAdminPath = async (request: IncomingMessage, path: string, query: string): Promise<JsonResponse> => {
     const { method = '' } = request;
     try {
       const identity = authenticateAdmin(request, options, reportExposedToken);

@@ -6,11 +6,7 @@ import { createJsonReply } from '../http/reply.ts';
 /* The admin listener is a server of Node. */
 
 /** Reads a request body into memory. It stops when the body exceeds the size or the time. */
-export function readMessageBody(
-  request: IncomingMessage,
-  maxBytes: number,
-  seconds: number,
-): Promise<BodyReadResult> {
+export function readMessageBody(request: IncomingMessage, maxBytes: number, seconds: number): Promise<BodyReadResult> {
   return new Promise((resolve) => {
     const parts: Buffer[] = [];
     let length = 0;

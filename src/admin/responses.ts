@@ -22,11 +22,7 @@ export const MISDIRECTED = createErrorResponse(
   'The admin listener does not serve this host name; use an IP address, or add the name to admin.hostNames and restart gatehouse.',
 );
 
-export const FROM_BROWSER = createErrorResponse(
-  403,
-  'access_denied',
-  'Requests from web pages are not accepted.',
-);
+export const FROM_BROWSER = createErrorResponse(403, 'access_denied', 'Requests from web pages are not accepted.');
 
 export const UNAUTHENTICATED = createErrorResponse(
   401,
@@ -35,11 +31,7 @@ export const UNAUTHENTICATED = createErrorResponse(
   { 'www-authenticate': 'Bearer realm="gatehouse administration"' },
 );
 
-export const READ_ONLY = createErrorResponse(
-  403,
-  'access_denied',
-  'This credential may view grants, not revoke them.',
-);
+export const READ_ONLY = createErrorResponse(403, 'access_denied', 'This credential may view grants, not revoke them.');
 
 export const STORE_NOT_READY = createErrorResponse(
   503,

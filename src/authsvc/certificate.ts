@@ -17,11 +17,7 @@ export const certificate: TokenApiEndpoint = {
   internalErrorStatus: 400,
   body: { parameterNames: getFieldNames(CertificateRequest), encodings: ['json'] },
   identifyCaller: (service, context, parameters) =>
-    certificateRateLimitKey(
-      service.grantDeps,
-      service.getCertificate(context)?.der,
-      parameters.get('client_id'),
-    ),
+    certificateRateLimitKey(service.grantDeps, service.getCertificate(context)?.der, parameters.get('client_id')),
   async handle(service, context, parameters) {
     const clientId = parameters.get('client_id');
     if (clientId === undefined) return refused({ reason: 'client_id_missing' });

@@ -13,8 +13,7 @@ import {
 import { type ErrorTable, overrideError } from '../http/error-table.ts';
 
 const NEW_GRANT_HINT = 'Obtain a new grant through an Authorize call.';
-const CLIENT_MISMATCH_TEXT =
-  'client_id does not match an API integration, or the credential belongs to another one.';
+const CLIENT_MISMATCH_TEXT = 'client_id does not match an API integration, or the credential belongs to another one.';
 const RESTART_HINT = 'Start again with Authorize/Device.';
 
 const PENDING = {

@@ -23,8 +23,5 @@ const TOKEN_API: EndpointSet<TokenApiEndpoint['name'], TokenApiService> = {
 export const TOKEN_API_PATHS: readonly string[] = TOKEN_API.endpoints.map(({ path }) => path);
 
 /** The token API of the specification. Paths are compared without case. */
-export const handleTokenApi = (
-  service: TokenApiService,
-  context: RequestContext,
-  subpath: string,
-): Promise<Reply> => handleEndpoint(TOKEN_API, service, context, subpath);
+export const handleTokenApi = (service: TokenApiService, context: RequestContext, subpath: string): Promise<Reply> =>
+  handleEndpoint(TOKEN_API, service, context, subpath);

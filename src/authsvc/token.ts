@@ -51,18 +51,15 @@ async function issueTokens(
   context.note({ clientId });
 
   if (deviceCode !== undefined) {
-    if (refreshToken !== undefined)
-      return refuseMalformed('Send either refresh_token or device_code, not both.');
-    if (grantType !== DEVICE_GRANT)
-      return refuseMalformed(`grant_type must be ${DEVICE_GRANT} with a device_code.`);
+    if (refreshToken !== undefined) return refuseMalformed('Send either refresh_token or device_code, not both.');
+    if (grantType !== DEVICE_GRANT) return refuseMalformed(`grant_type must be ${DEVICE_GRANT} with a device_code.`);
     return exchangeDeviceCode(service.grantDeps, {
       clientId,
       deviceCode,
       getCertificate: () => service.getPresentedCertificate(context),
     });
   }
-  if (refreshToken === undefined)
-    return refuseMalformed('Send a refresh_token, or a device_code with its grant_type.');
+  if (refreshToken === undefined) return refuseMalformed('Send a refresh_token, or a device_code with its grant_type.');
   if (grantType !== undefined && grantType !== 'refresh_token')
     return refuseMalformed('grant_type must be refresh_token with a refresh_token.');
   if (parameters.encoding !== 'json') return refuseMalformed('A refresh must be sent as application/json.');

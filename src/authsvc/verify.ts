@@ -23,8 +23,7 @@ export const verify: TokenApiEndpoint = {
     const bearer = await grantDeps.tokenIssuer.readAccessToken(token.value, grantDeps.now());
     if (bearer === undefined) return refused({ reason: 'token_invalid', fault: 'not_authentic' });
     context.note({ identity: bearer.identity, clientId: bearer.clientId, grantId: bearer.grantId });
-    const certificate =
-      bearer.boundTo === undefined ? undefined : await service.getPresentedCertificate(context);
+    const certificate = bearer.boundTo === undefined ? undefined : await service.getPresentedCertificate(context);
     const fault = findTokenFault(bearer, {
       now: grantDeps.now(),
       revoked: grantDeps.store.revocations.isRevoked(bearer),

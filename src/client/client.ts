@@ -3,14 +3,7 @@ import type { Dispatcher, RequestInfo, RequestInit, Response } from 'undici';
 import { type CredentialStore, memoryCredentialStore } from './credential-store.ts';
 import { requestDeviceGrant, type ShowPrompt } from './device.ts';
 import { LoginRequiredError, OAuthError, ServiceUnavailableError } from './errors.ts';
-import {
-  exchangeToken,
-  type GrantContext,
-  isFresh,
-  isToken,
-  requestGrant,
-  type StoredGrant,
-} from './grant.ts';
+import { exchangeToken, type GrantContext, isFresh, isToken, requestGrant, type StoredGrant } from './grant.ts';
 import {
   createTokenService,
   parseBaseUrl,
@@ -79,14 +72,11 @@ export function createClient(options: ClientOptions): Client {
     clientId,
     scope,
   });
-  const allowedOrigins = new Set(
-    [service.url, ...(options.origins ?? [])].map((url) => parseBaseUrl(url).origin),
-  );
+  const allowedOrigins = new Set([service.url, ...(options.origins ?? [])].map((url) => parseBaseUrl(url).origin));
   const { login, getToken } = createGrantSource({ service, clientId, scope, now }, store, options);
   const client: Client = {
     token: ({ validFor } = {}) => getToken((stored) => isFresh(stored, now(), validFor)),
-    renew: (rejectedToken) =>
-      getToken((stored) => stored.accessToken !== rejectedToken && isFresh(stored, now(), 0)),
+    renew: (rejectedToken) => getToken((stored) => stored.accessToken !== rejectedToken && isFresh(stored, now(), 0)),
     fetch: async (input, init) => (await import('./fetch.ts')).fetchWithToken(client, input, init),
     login,
     whoami: async () => service.get('Authorize/Verify', await client.token()),
@@ -183,10 +173,7 @@ function restrictToOwner(store: CredentialStore, owner: Owner): CredentialStore 
 }
 
 /** Redirects included: neither token nor certificate is sent to other origins. */
-const restrictToOrigins = (
-  dispatcher: Dispatcher,
-  isAllowedOrigin: (origin: string) => boolean,
-): Dispatcher =>
+const restrictToOrigins = (dispatcher: Dispatcher, isAllowedOrigin: (origin: string) => boolean): Dispatcher =>
   dispatcher.compose((dispatch) => (options, handler) => {
     const origin = new URL(options.origin ?? '').origin;
     if (!isAllowedOrigin(origin)) throw new TypeError(`${origin} is not one of the client's origins`);

@@ -37,8 +37,7 @@ export const isTimeout = (error: unknown): boolean => {
 };
 
 const MESSAGES: Readonly<Record<string, (url: URL) => string>> = {
-  ENOTFOUND: ({ hostname }) =>
-    `cannot be reached: there is no host named ${hostname}; check the spelling (ENOTFOUND)`,
+  ENOTFOUND: ({ hostname }) => `cannot be reached: there is no host named ${hostname}; check the spelling (ENOTFOUND)`,
   EAI_AGAIN: ({ hostname }) =>
     `cannot be reached: the DNS server did not respond to the query for ${hostname}; check the network, and try again (EAI_AGAIN)`,
   ECONNREFUSED: () => 'cannot be reached: nothing listens at this address; is it running? (ECONNREFUSED)',
@@ -49,10 +48,7 @@ const MESSAGES: Readonly<Record<string, (url: URL) => string>> = {
   ERR_SSL_TLSV1_ALERT_UNKNOWN_CA: () => 'does not trust the CA of the client certificate',
 };
 
-export const explainConnectionError = (
-  error: unknown,
-  context: ConnectionErrorContext,
-): ConnectionProblem => ({
+export const explainConnectionError = (error: unknown, context: ConnectionErrorContext): ConnectionProblem => ({
   message: describe(error as NodeJS.ErrnoException, context),
   isLocal: error instanceof KeyPairError,
 });
@@ -62,8 +58,7 @@ function describe(error: NodeJS.ErrnoException, context: ConnectionErrorContext)
   const { name, code = '', message, cause } = error;
   if (error instanceof UnusableResponse) return `sent an unusable response: ${message}`;
   if (error instanceof KeyPairError) return `was not contacted: ${message}`;
-  if (isTimeout(error))
-    return timeoutMs === undefined ? 'timed out' : `did not respond within ${timeoutMs / 1_000} s`;
+  if (isTimeout(error)) return timeoutMs === undefined ? 'timed out' : `did not respond within ${timeoutMs / 1_000} s`;
   if (UNKNOWN_CA_CODES.includes(code))
     return hasCa
       ? `is not trusted: its certificate was not issued by the CA in ${caOption}`
@@ -71,7 +66,6 @@ function describe(error: NodeJS.ErrnoException, context: ConnectionErrorContext)
   if (Object.hasOwn(MESSAGES, code)) return MESSAGES[code]?.(url) ?? code;
   if (url.protocol === 'https:') {
     if (NOT_TLS.test(message)) return 'does not use TLS; is it an http address?';
-  } else if (CLOSED_CODES.includes(code))
-    return 'closed the connection without a response; is it an https address?';
+  } else if (CLOSED_CODES.includes(code)) return 'closed the connection without a response; is it an https address?';
   return `cannot be reached (${code || message || (cause as Error | undefined)?.message || name})`;
 }

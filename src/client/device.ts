@@ -43,8 +43,7 @@ export async function requestDeviceGrant(
   const end = requestedAt + prompt.expiresIn;
   let wait = interval;
   for (;;) {
-    if (now() + wait >= end)
-      throw new LoginRequiredError('the code expired before it was confirmed; start again');
+    if (now() + wait >= end) throw new LoginRequiredError('the code expired before it was confirmed; start again');
     await pause(wait * 1_000, undefined, signal === undefined ? {} : { signal });
     try {
       const parameters = { grant_type: DEVICE_GRANT, device_code: deviceCode };
@@ -66,8 +65,7 @@ function getNextWait(error: unknown, interval: number): number {
 }
 
 function parseDeviceResponse(response: ServiceResponse, url: URL) {
-  const { device_code, user_code, verification_uri, verification_uri_complete, expires_in, interval } =
-    response;
+  const { device_code, user_code, verification_uri, verification_uri_complete, expires_in, interval } = response;
   if (
     !isVisibleAscii(device_code, 1_024) ||
     !isUserCode(user_code) ||
@@ -93,13 +91,11 @@ const isVisibleAscii = (value: unknown, maxLength: number): value is string =>
   typeof value === 'string' && value.length <= maxLength && /^[!-~]+$/.test(value);
 
 /** Shown in a terminal. */
-const isUserCode = (value: unknown): value is string =>
-  typeof value === 'string' && /^[A-Za-z0-9-]{1,64}$/.test(value);
+const isUserCode = (value: unknown): value is string => typeof value === 'string' && /^[A-Za-z0-9-]{1,64}$/.test(value);
 
 /** Shown in a terminal and opened in a browser: an http URL without user information. */
 const isPageUrl = (value: unknown): value is string => {
-  if (!isVisibleAscii(value, 2_048) || !/^https?:\/\/[^/\\]/i.test(value) || !URL.canParse(value))
-    return false;
+  if (!isVisibleAscii(value, 2_048) || !/^https?:\/\/[^/\\]/i.test(value) || !URL.canParse(value)) return false;
   const { username, password } = new URL(value);
   return username === '' && password === '';
 };

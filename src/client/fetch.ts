@@ -5,11 +5,7 @@ import type { Client } from './client.ts';
 export const isTokenRejected = (status: number, challenge: string | null | undefined): boolean =>
   status === 401 && /^bearer\b.*\berror="invalid_token"/i.test(challenge ?? '');
 
-export async function fetchWithToken(
-  client: Client,
-  input: RequestInfo,
-  init: RequestInit = {},
-): Promise<Response> {
+export async function fetchWithToken(client: Client, input: RequestInfo, init: RequestInit = {}): Promise<Response> {
   const url = new URL(input instanceof Request ? input.url : input);
   if (!client.isAllowedOrigin(url.origin))
     throw new TypeError(`${url.origin} is not one of the client's origins; the token is not sent there`);

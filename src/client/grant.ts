@@ -49,10 +49,7 @@ const isScope = (value: unknown): value is string =>
   /^[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/.test(value);
 
 const isIdentity = (value: unknown): value is string =>
-  typeof value === 'string' &&
-  value !== '' &&
-  value.length <= MAX_TEXT_LENGTH &&
-  !/[\p{C}\p{Zl}\p{Zp}]/u.test(value);
+  typeof value === 'string' && value !== '' && value.length <= MAX_TEXT_LENGTH && !/[\p{C}\p{Zl}\p{Zp}]/u.test(value);
 
 export const isIntegerBetween = (value: unknown, min: number, max: number): value is number =>
   Number.isSafeInteger(value) && (value as number) >= min && (value as number) <= max;
@@ -112,8 +109,7 @@ function parseGrantResponse(
   requestedAt: Seconds,
   previous: StoredGrant | undefined,
 ): StoredGrant {
-  const { access_token, refresh_token, token_type, expires_in, expires, refresh_until, scope, identity } =
-    response;
+  const { access_token, refresh_token, token_type, expires_in, expires, refresh_until, scope, identity } = response;
   if (
     !isToken(access_token) ||
     !isToken(refresh_token) ||

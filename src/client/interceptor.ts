@@ -89,10 +89,7 @@ function createRetryHandler(
     },
     onResponseEnd(controller, trailers) {
       if (buffered === undefined) return handler.onResponseEnd?.(controller, trailers);
-      const events = [
-        ...buffered,
-        (to: Dispatcher.DispatchHandler) => to.onResponseEnd?.(controller, trailers),
-      ];
+      const events = [...buffered, (to: Dispatcher.DispatchHandler) => to.onResponseEnd?.(controller, trailers)];
       const finish = async (): Promise<void> => {
         const retry = await prepareRetry();
         if (retry === undefined) replay(events);

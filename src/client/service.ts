@@ -114,8 +114,7 @@ function parseResponse(url: URL, { status, headers }: HttpResponse, text: string
   const code = readString(body, 'Error', 'error');
   const description = readString(body, 'Error_description', 'error_description');
   // Where the specification allows no other status, the service reports its own failure as 400 with Retry-After.
-  const isServiceFailure =
-    status >= 500 || status === 429 || (code === 'invalid_request' && retryAfter !== undefined);
+  const isServiceFailure = status >= 500 || status === 429 || (code === 'invalid_request' && retryAfter !== undefined);
   if (!isServiceFailure && code !== '') throw new OAuthError(code, description, status);
   const detail = description === '' ? '' : `: ${description}`;
   throw new ServiceUnavailableError(`${url.origin} returned ${status}${detail}`, { retryAfter });

@@ -85,10 +85,7 @@ export async function requestAdmin(
     const context = { url, caOption: '--cacert FILE', hasCa: ca !== undefined, timeoutMs };
     const { message } = explainConnectionError(error, context);
     if (!isTimeout(error)) throw unavailable(message);
-    const retryHint =
-      method === 'POST' ? ' The request may have been carried out; it is safe to repeat it.' : '';
-    throw unavailable(
-      `${message}. Check the address with \`gatehouse health --url ${url.origin}\`.${retryHint}`,
-    );
+    const retryHint = method === 'POST' ? ' The request may have been carried out; it is safe to repeat it.' : '';
+    throw unavailable(`${message}. Check the address with \`gatehouse health --url ${url.origin}\`.${retryHint}`);
   }
 }

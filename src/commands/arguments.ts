@@ -35,11 +35,7 @@ export function readArguments(command: Command, args: readonly string[]): Argume
 /** Prefix for positionals with a leading dash; arguments cannot contain NUL. */
 const POSITIONAL_MARK = '\0';
 
-function parseCommandLine(
-  command: Command,
-  options: Readonly<Record<string, Option>>,
-  args: readonly string[],
-) {
+function parseCommandLine(command: Command, options: Readonly<Record<string, Option>>, args: readonly string[]) {
   // `-config` would be read as `-c onfig`.
   for (const arg of args) {
     const name = /^-([a-z][a-z-]+)(?:=|$)/.exec(arg)?.[1];
@@ -68,9 +64,7 @@ function parseCommandLine(
       ),
     };
   } catch (error) {
-    throw new UsageError(
-      `gatehouse ${command.name}: ${explainParseError(error, command.name, Object.keys(options))}`,
-    );
+    throw new UsageError(`gatehouse ${command.name}: ${explainParseError(error, command.name, Object.keys(options))}`);
   }
 }
 
@@ -109,9 +103,7 @@ function checkSubcommand({ name, subcommands }: Command, action: string | undefi
   const names = Object.keys(subcommands);
   const closest = findClosestName(action, names);
   const hint = closest === undefined ? '' : `; did you mean ${closest}?`;
-  throw new UsageError(
-    `gatehouse ${name}: expected ${formatAlternatives(names)}, not "${action.slice(0, 32)}"${hint}`,
-  );
+  throw new UsageError(`gatehouse ${name}: expected ${formatAlternatives(names)}, not "${action.slice(0, 32)}"${hint}`);
 }
 
 /** An option that has no effect is most likely a mistake. */

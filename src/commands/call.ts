@@ -51,8 +51,7 @@ export const command: Command = {
     const body = data.length === 0 ? undefined : data.join('&');
     const defaultMethod = body === undefined ? 'GET' : 'POST';
     const method = context.positionals.length === 2 ? (context.positionals[0] ?? '') : defaultMethod;
-    if (!isForwardableMethod(method))
-      throw new UsageError('gatehouse call: write METHOD in capitals, such as GET');
+    if (!isForwardableMethod(method)) throw new UsageError('gatehouse call: write METHOD in capitals, such as GET');
     const files = readTlsFiles(context, 'gatehouse call');
     const headers = buildHeaders(context, body);
     if (hasSecret(headers, url, body)) requireSecureUrl('gatehouse call', url);
@@ -106,8 +105,7 @@ const hasSecret = (headers: Headers, { search }: URL, body = ''): boolean =>
   Object.keys(headers).some((name) => SECRET_HEADERS.test(name)) || isSecret(search) || isSecret(body);
 
 /** Parameter names may be percent-encoded. */
-const isSecret = (text: string): boolean =>
-  SECRET_FIELDS.test(text) || SECRET_FIELDS.test(decodePercent(text));
+const isSecret = (text: string): boolean => SECRET_FIELDS.test(text) || SECRET_FIELDS.test(decodePercent(text));
 
 function decodePercent(text: string): string {
   try {
@@ -126,8 +124,7 @@ async function send(url: URL, request: HttpRequest, { ca, cert, key }: TlsFiles)
       request,
       async read(response) {
         const body = await readAtMost(response.body, MAX_BYTES);
-        if (body === undefined)
-          throw new CommandError(`${url.origin} sent more than 16 MiB`, EXIT.unavailable);
+        if (body === undefined) throw new CommandError(`${url.origin} sent more than 16 MiB`, EXIT.unavailable);
         const { status, headers } = response;
         return { status, headers, body: body.toString('utf8') };
       },

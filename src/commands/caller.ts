@@ -21,5 +21,4 @@ export async function fetchCaller(client: Client): Promise<Caller> {
 
 const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
 
-export const formatTime = (seconds: number): string =>
-  new Date(seconds * 1_000).toISOString().replace(/\.\d+Z$/, 'Z');
+export const formatTime = (seconds: number): string => new Date(seconds * 1_000).toISOString().replace(/\.\d+Z$/, 'Z');

@@ -104,9 +104,7 @@ async function createReport(
       ...missing.filter(({ path }) => !knownPaths.has(path)),
       ...found.filter(({ path }) => !reported.has(path)),
     ],
-    warnings: results
-      .flatMap(({ warnings = [] }) => warnings)
-      .map((warning) => formatProblem(locate(warning))),
+    warnings: results.flatMap(({ warnings = [] }) => warnings).map((warning) => formatProblem(locate(warning))),
     notes: [
       ...(result.ok ? listUnchecked(result.settings, isConnecting) : []),
       ...results.flatMap(({ notes = [] }) => notes),
@@ -128,12 +126,9 @@ function printReport(context: CommandContext, report: Report): void {
   const { configuration: name, problems, warnings, notes, unchecked, connections = [] } = report;
   const { isTerminal = false, isErrorTerminal = false, errorColumns, env } = context;
   for (const connection of connections) context.stdout(`${formatConnection(connection)}\n`);
-  if (problems.length > 0)
-    context.stderr(formatProblems({ name, problems, unchecked }, getProblemStyle(context)));
+  if (problems.length > 0) context.stderr(formatProblems({ name, problems, unchecked }, getProblemStyle(context)));
   else {
-    const lines = notes.map(
-      (note) => `${formatMessage('note', note, getColumns(isTerminal, errorColumns))}\n`,
-    );
+    const lines = notes.map((note) => `${formatMessage('note', note, getColumns(isTerminal, errorColumns))}\n`);
     context.stdout(`${name}: valid\n${lines.join('')}`);
   }
   const { warn } = getStyle(isErrorTerminal, env);
@@ -154,8 +149,6 @@ const listUnchecked = ({ store, trustedIssuers }: Settings, isConnecting: boolea
     ? ['Redis was not contacted: gatehouse verifies at startup that it is reachable and suitable']
     : []),
   ...(!isConnecting && Object.values(trustedIssuers).some(({ jwksFile }) => jwksFile === undefined)
-    ? [
-        'the trusted issuers were not contacted: gatehouse logs issuer_unavailable if their keys cannot be fetched',
-      ]
+    ? ['the trusted issuers were not contacted: gatehouse logs issuer_unavailable if their keys cannot be fetched']
     : []),
 ];

@@ -121,5 +121,4 @@ export const CONFIG_OPTIONS = {
   },
 } as const satisfies Readonly<Record<string, Option>>;
 
-export const writeJson = (context: CommandContext, value: unknown): void =>
-  context.stdout(`${printableJson(value)}\n`);
+export const writeJson = (context: CommandContext, value: unknown): void => context.stdout(`${printableJson(value)}\n`);

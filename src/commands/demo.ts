@@ -92,9 +92,7 @@ async function runDemo(options: DemoOptions): Promise<number> {
     await gateway.drain();
   } catch (error) {
     if (!(error instanceof StartError)) throw error;
-    return reportStartFailure(context, error.problems, (problem) =>
-      suggestPort(settings, context.env, problem),
-    );
+    return reportStartFailure(context, error.problems, (problem) => suggestPort(settings, context.env, problem));
   } finally {
     reloader.close();
     sink.flush();
@@ -183,8 +181,7 @@ const usesDemoLog = ({ log: { level, format } }: Settings): boolean => format !=
 
 /** A short log beside the walkthrough; the normal one with `log.format: json` or `log.level: debug`. */
 function createLog(settings: Settings, context: CommandContext, write: (line: string) => void): Logger {
-  if (!usesDemoLog(settings))
-    return createLogger({ ...settings.log, ...getLogFormat(settings.log, context), write });
+  if (!usesDemoLog(settings)) return createLogger({ ...settings.log, ...getLogFormat(settings.log, context), write });
   const names = new Map<string, string>(
     Object.values(settings.directories).flatMap(({ label, users }) =>
       users.map(({ id, name }) => [`${label}:${id}`, name] as const),
@@ -202,8 +199,7 @@ function suggestPort(settings: Settings, env: CommandContext['env'], problem: st
   const port = settings[setting].port < 1_024 ? 8_443 : settings[setting].port + 1;
   const other = setting === 'listen' ? 'admin' : 'listen';
   // Most likely another demo uses both.
-  const both =
-    settings[other].port === DEFAULT_PORTS[other] ? ` --set ${other}.port=${DEFAULT_PORTS[other] + 1}` : '';
+  const both = settings[other].port === DEFAULT_PORTS[other] ? ` --set ${other}.port=${DEFAULT_PORTS[other] + 1}` : '';
   const { command: name, separator } = getStartCommand(env);
   return `such as: ${name}${separator} --set ${setting}.port=${port}${both}   or   ${PORT_VARIABLES[setting]}=${port} ${name}`;
 }

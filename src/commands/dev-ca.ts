@@ -1,14 +1,5 @@
 import { createPrivateKey, randomBytes, X509Certificate } from 'node:crypto';
-import {
-  closeSync,
-  existsSync,
-  mkdirSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
@@ -82,8 +73,7 @@ export const command: Command = {
 };
 
 /** As in RFC 1123; the first label may be a wildcard. */
-const DNS_NAME =
-  /^(?:\*\.)?(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
+const DNS_NAME = /^(?:\*\.)?(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
 
 function parseHost(text: string): string {
   const host = text.toLowerCase();
@@ -116,9 +106,7 @@ function parseDays(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const days = /^\d{1,4}$/.test(text) ? Number(text) : 0;
   if (days >= 1 && days <= MAX_DAYS) return days;
-  throw new UsageError(
-    `gatehouse dev-ca: --days must be an integer from 1 to ${MAX_DAYS}, not "${text.slice(0, 32)}"`,
-  );
+  throw new UsageError(`gatehouse dev-ca: --days must be an integer from 1 to ${MAX_DAYS}, not "${text.slice(0, 32)}"`);
 }
 
 interface CreateOptions {
@@ -147,13 +135,10 @@ function create(context: CommandContext, options: CreateOptions): void {
   const ca =
     existing ??
     // Distinguishable from the CA of another folder in the log line of a certificate that is not accepted.
-    createAuthority(
-      [['commonName', `gatehouse CA ${randomBytes(4).toString('hex')}, ${MARK}`], organization],
-      {
-        now,
-        days: Math.max(days, DEFAULT_DAYS),
-      },
-    );
+    createAuthority([['commonName', `gatehouse CA ${randomBytes(4).toString('hex')}, ${MARK}`], organization], {
+      now,
+      days: Math.max(days, DEFAULT_DAYS),
+    });
   const validity = { now, days, latest: new X509Certificate(ca.pem).validToDate };
   const hosts = hasServer ? [...new Set([...LOOPBACK_HOSTS, ...options.hosts])] : [];
   // Clients compare the subjectAltName, not the common name.
@@ -237,8 +222,7 @@ function createWriteError(folder: string, error: unknown): CommandError {
 async function revoke(context: CommandContext, folder: string, names: readonly string[]): Promise<void> {
   const path = resolve(context.cwd, folder);
   const authority = readAuthority(path);
-  if (authority === undefined)
-    throw new CommandError(`${path} has no CA (ca.pem and ca-key.pem)`, EXIT.configuration);
+  if (authority === undefined) throw new CommandError(`${path} has no CA (ca.pem and ca-key.pem)`, EXIT.configuration);
   const { publicKey } = new X509Certificate(authority.pem);
   const certificates = names.map((name) => readIssued(join(path, `${name}.pem`), publicKey));
   const file = join(path, 'crl.pem');

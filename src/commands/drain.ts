@@ -45,8 +45,7 @@ function announce(given: number | undefined): string | undefined {
   const pids = given === undefined ? findServeProcesses() : [given];
   const [pid] = pids;
   if (pid === undefined) return 'no `gatehouse serve` process is running here; pass --pid';
-  if (pids.length > 1)
-    return `several \`gatehouse serve\` processes are running here (${pids.join(', ')}); pass --pid`;
+  if (pids.length > 1) return `several \`gatehouse serve\` processes are running here (${pids.join(', ')}); pass --pid`;
   try {
     process.kill(pid, DRAIN_SIGNAL);
     return undefined;

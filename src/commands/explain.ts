@@ -30,8 +30,7 @@ export const command: Command = {
   async run(context) {
     const { settings } = loadCommandSettings(context);
     const [method = '', path = ''] = context.positionals;
-    if (!isForwardableMethod(method))
-      throw new UsageError('gatehouse explain: write METHOD in capitals, such as GET');
+    if (!isForwardableMethod(method)) throw new UsageError('gatehouse explain: write METHOD in capitals, such as GET');
     const scope = parseScopeOption(context);
     const client = context.option('client');
     const integration = client === undefined ? undefined : buildIntegrations(settings, []).get(client);
@@ -58,7 +57,5 @@ function parseScopeOption(context: CommandContext) {
   if (text === undefined) return undefined;
   const parsed = parseScope(text, { allowSpaces: true });
   if (parsed.ok) return parsed.value;
-  throw new UsageError(
-    `gatehouse explain: "${text}" is not a scope; write resource:permission,permission;resource`,
-  );
+  throw new UsageError(`gatehouse explain: "${text}" is not a scope; write resource:permission,permission;resource`);
 }

@@ -138,13 +138,9 @@ type Action = (context: CommandContext, target: AdminTarget, ids: readonly strin
 const ACTIONS: Readonly<Record<keyof typeof SUBCOMMANDS, Action>> = {
   async list(context, target, ids) {
     if (ids.length > 0)
-      throw new UsageError(
-        'gatehouse grants list: takes no grant id; use an option such as --client or --name',
-      );
+      throw new UsageError('gatehouse grants list: takes no grant id; use an option such as --client or --name');
     if (context.option('issuer') !== undefined)
-      throw new UsageError(
-        'gatehouse grants list: --issuer is for revoke; tokens from other issuers are not grants',
-      );
+      throw new UsageError('gatehouse grants list: --issuer is for revoke; tokens from other issuers are not grants');
     const { grants, cut } = await fetchGrants(context, target);
     if (context.json) writeJson(context, { grants, ...(cut && { cut }) });
     else printTable(context, grants);
@@ -175,10 +171,7 @@ const ACTIONS: Readonly<Record<keyof typeof SUBCOMMANDS, Action>> = {
     const [holder] = holders;
     const subject = context.option('subject');
     if (issuer !== undefined && ids.length === 0 && (tokenId ?? subject) !== undefined) {
-      if (
-        holders.length > (subject === undefined ? 1 : 2) ||
-        (tokenId !== undefined && subject !== undefined)
-      )
+      if (holders.length > (subject === undefined ? 1 : 2) || (tokenId !== undefined && subject !== undefined))
         throw new UsageError('gatehouse grants revoke: --issuer takes one of --token-id and --subject');
       return revokeForeign(context, target, issuer, { tokenId, subject });
     }
@@ -276,10 +269,7 @@ async function fetchGrants(
   target: AdminTarget,
 ): Promise<{ readonly grants: readonly GrantView[]; readonly cut: boolean }> {
   const unexpectedResponse = (problem: string): CommandError =>
-    new CommandError(
-      `the admin listener ${target.url.origin} ${problem}; is it gatehouse?`,
-      EXIT.unavailable,
-    );
+    new CommandError(`the admin listener ${target.url.origin} ${problem}; is it gatehouse?`, EXIT.unavailable);
   const query = new URLSearchParams({ limit: '1000', state: context.flag('all') ? 'all' : 'live' });
   for (const [name, value] of listHolderOptions(context)) query.set(name, value);
   // By id: pages may repeat a grant.
@@ -302,16 +292,7 @@ async function fetchGrants(
 const isGrantView = (value: unknown): value is GrantView =>
   typeof value === 'object' && value !== null && typeof (value as Partial<GrantView>).id === 'string';
 
-const HOLDER_OPTIONS = [
-  'client',
-  'identity',
-  'name',
-  'email',
-  'serial',
-  'fingerprint',
-  'subject',
-  'issuer',
-] as const;
+const HOLDER_OPTIONS = ['client', 'identity', 'name', 'email', 'serial', 'fingerprint', 'subject', 'issuer'] as const;
 const CERTIFICATE_OPTIONS: ReadonlySet<string> = new Set(['serial', 'fingerprint', 'subject']);
 const HOLDER_NAMES: Readonly<Record<string, string>> = {
   name: 'user',
@@ -344,8 +325,7 @@ async function requestJson(
 
 function explainRejectedToken({ url, isOwnTokenFile, isFromConfig }: AdminTarget, file: string): string {
   const fileProblem = isOwnTokenFile === true ? checkAdminTokenFile(file) : undefined;
-  if (fileProblem !== undefined)
-    return `The admin token was rejected: ${formatAdminTokenProblem(fileProblem)}`;
+  if (fileProblem !== undefined) return `The admin token was rejected: ${formatAdminTokenProblem(fileProblem)}`;
   const source =
     isFromConfig === true
       ? ' This address is from the configuration: if gatehouse was started with another port (--set, GATEHOUSE_ADMIN__PORT), pass --set admin.port=PORT here too.'
@@ -359,16 +339,12 @@ async function resolveTarget(context: CommandContext): Promise<AdminTarget> {
   if (files.cert !== undefined) return { url, ...files };
   requireSecureUrl('gatehouse grants', url);
   const tokenFile = context.option('token-file') ?? admin?.tokenFile;
-  if (tokenFile === undefined)
-    throw new UsageError('gatehouse grants: --url needs --token-file, or --cert and --key');
+  if (tokenFile === undefined) throw new UsageError('gatehouse grants: --url needs --token-file, or --cert and --key');
   const isStdin = tokenFile === '-';
   return {
     url,
     ...files,
-    token: parseToken(
-      tokenFile,
-      isStdin ? await readStdin(context) : readOptionFile(context, 'token-file', tokenFile),
-    ),
+    token: parseToken(tokenFile, isStdin ? await readStdin(context) : readOptionFile(context, 'token-file', tokenFile)),
     tokenFile: isStdin ? 'standard input' : tokenFile,
     isOwnTokenFile: resolve(context.cwd, tokenFile) === admin?.tokenFile,
     isFromConfig: admin !== undefined,
@@ -380,10 +356,7 @@ function parseToken(file: string, bytes: Buffer | undefined): string {
   const token = bytes?.toString('utf8').trim() ?? '';
   if (/^[\x20-\x7e]+$/.test(token)) return token;
   const content = token === '' ? 'is empty' : 'has several lines, or is not text';
-  throw new CommandError(
-    `--token-file ${file} ${content}; it must contain the admin token only`,
-    EXIT.configuration,
-  );
+  throw new CommandError(`--token-file ${file} ${content}; it must contain the admin token only`, EXIT.configuration);
 }
 
 const MAX_TOKEN_BYTES = 4_096;
@@ -392,19 +365,14 @@ const MAX_TOKEN_BYTES = 4_096;
 async function readStdin({ stdin }: CommandContext): Promise<Buffer> {
   const bytes = await readAtMost(stdin, MAX_TOKEN_BYTES);
   if (bytes !== undefined) return bytes;
-  throw new CommandError(
-    'standard input is too long; it must contain the admin token only',
-    EXIT.configuration,
-  );
+  throw new CommandError('standard input is too long; it must contain the admin token only', EXIT.configuration);
 }
 
 const TIME_FIELDS = new Set(['issued', 'last_refreshed', 'until', 'revoked']);
 
 function formatTime(seconds: unknown): string {
   const date = new Date(Number(seconds) * 1_000);
-  return Number.isNaN(date.getTime())
-    ? printable(seconds)
-    : date.toISOString().slice(0, 16).replace('T', ' ');
+  return Number.isNaN(date.getTime()) ? printable(seconds) : date.toISOString().slice(0, 16).replace('T', ' ');
 }
 
 function printTable(context: CommandContext, grants: readonly GrantView[]): void {

@@ -33,8 +33,7 @@ async function readFromPipe({ stdin }: CommandContext): Promise<string> {
     throw new UsageError('gatehouse hash-password: the password is not UTF-8 text');
   }
   const password = text.replace(/\r?\n$/, '');
-  if (/[\r\n\0]/.test(password))
-    throw new UsageError('gatehouse hash-password: the password must be a single line');
+  if (/[\r\n\0]/.test(password)) throw new UsageError('gatehouse hash-password: the password must be a single line');
   if (Buffer.byteLength(password) > MAX_BYTES) throw createTooLongError();
   return password;
 }

@@ -26,14 +26,11 @@ export const command: Command = {
 };
 
 async function readSecret({ stdin }: CommandContext): Promise<string> {
-  if (stdin.isTTY)
-    throw new UsageError('gatehouse hash-secret: use --generate, or pipe a secret to standard input');
+  if (stdin.isTTY) throw new UsageError('gatehouse hash-secret: use --generate, or pipe a secret to standard input');
   const bytes = await readAtMost(stdin, MAX_BYTES + 2);
   const secret = bytes?.toString('latin1').replace(/\r?\n$/, '') ?? '';
   if (bytes === undefined || !/^[\x21-\x7e]+$/.test(secret))
-    throw new UsageError(
-      'gatehouse hash-secret: the secret must be one line of printable ASCII without spaces',
-    );
+    throw new UsageError('gatehouse hash-secret: the secret must be one line of printable ASCII without spaces');
   if (secret.length < MIN_LENGTH || new Set(secret).size < MIN_LENGTH / 4)
     throw new UsageError(
       `gatehouse hash-secret: the secret must be random and have at least ${MIN_LENGTH} characters; use --generate`,

@@ -13,10 +13,7 @@ const MIN_WIDTH = 40;
 export const getHelpWidth = (columns: number | undefined): number =>
   columns === undefined || columns <= 0 ? DEFAULT_WIDTH : Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, columns));
 
-export async function formatOverview(
-  columns: number = DEFAULT_WIDTH,
-  emphasize: TextStyle = PLAIN,
-): Promise<string> {
+export async function formatOverview(columns: number = DEFAULT_WIDTH, emphasize: TextStyle = PLAIN): Promise<string> {
   const groups = await loadGroups();
   const width = largest(groups.flatMap(({ commands }) => commands.map(({ name }) => name.length)));
   return [
@@ -56,9 +53,7 @@ export function formatHelp(
 ): string {
   const formatEntries = (entries: readonly (readonly [name: string, text: string])[]): string[] => {
     const width = largest(entries.map(([entryName]) => entryName.length));
-    return entries.flatMap(([entryName, text]) =>
-      formatEntry(entryName, text, { width, columns, emphasize }),
-    );
+    return entries.flatMap(([entryName, text]) => formatEntry(entryName, text, { width, columns, emphasize }));
   };
   const usageLines = usage.flatMap((line, index) =>
     formatUsage(`${index === 0 ? USAGE : ' '.repeat(USAGE.length)} `, line, columns),

@@ -43,10 +43,7 @@ export const command: Command = {
     const answers = await collectAnswers(context);
     const hasLocalUser = answers['sign-in'] === 'password';
     const password = hasLocalUser ? generatePassword() : undefined;
-    const text = renderConfiguration(
-      answers,
-      password === undefined ? undefined : await hashPassword(password),
-    );
+    const text = renderConfiguration(answers, password === undefined ? undefined : await hashPassword(password));
     requireValid(context, path, text);
     writeConfiguration(path, file, text);
     const next = listNextSteps(context, answers, file);
@@ -98,8 +95,7 @@ async function collectAnswers(context: CommandContext): Promise<Answers> {
         continue;
       }
       const answer =
-        given ??
-        (ask && !isOptionOnly ? await ask.answer(question, answers) : getDefault(context, question, answers));
+        given ?? (ask && !isOptionOnly ? await ask.answer(question, answers) : getDefault(context, question, answers));
       const problem = findProblem(question, answer, answers);
       if (problem !== undefined) throw new UsageError(`gatehouse init: --${option} ${problem}`);
       answers[option] = answer;
@@ -127,8 +123,7 @@ function getDefault(context: CommandContext, question: Question, answers: Answer
 
 function findProblem(question: Question, answer: string, answers: Answers): string | undefined {
   const { option, choices, validate } = question;
-  if (choices !== undefined && !Object.hasOwn(choices, answer))
-    return `must be ${Object.keys(choices).join(' or ')}`;
+  if (choices !== undefined && !Object.hasOwn(choices, answer)) return `must be ${Object.keys(choices).join(' or ')}`;
   if (option === 'sign-in' && answer === 'certificate' && answers['tls'] !== 'here')
     return 'certificate needs --tls here: the proxy would have to forward the certificates (docs/certificates.md)';
   if (option === 'user' && answers['sign-in'] === 'openid' && !answer.includes('@'))
@@ -209,11 +204,9 @@ function listNextSteps(context: CommandContext, answers: Answers, file: string):
   const url = new URL(answers['public-url'] ?? '').origin;
   const isCertificate = answers['sign-in'] === 'certificate';
   const pki = findDevelopmentFolder(answers);
-  const exists = (name: string | undefined): boolean =>
-    name !== undefined && existsSync(resolve(folder, name));
+  const exists = (name: string | undefined): boolean => name !== undefined && existsSync(resolve(folder, name));
   const needsPki =
-    pki !== undefined &&
-    !['tls-certificate', 'tls-key', 'client-ca'].some((option) => exists(answers[option]));
+    pki !== undefined && !['tls-certificate', 'tls-key', 'client-ca'].some((option) => exists(answers[option]));
   const certificateName = getCertificateName(answers);
   const hasFile = (name: string): boolean => pki !== undefined && (needsPki || exists(`${pki}/${name}`));
   const loginOptions = [
@@ -276,30 +269,18 @@ function findDevelopmentFolder(answers: Answers): string | undefined {
   return isIn('tls-key', 'server-key.pem') && isIn('client-ca', 'ca.pem') ? folder : undefined;
 }
 
-function formatResult(
-  file: string,
-  answers: Answers,
-  password: string | undefined,
-  next: readonly Step[],
-): string {
+function formatResult(file: string, answers: Answers, password: string | undefined, next: readonly Step[]): string {
   return [
     `Wrote ${file}.`,
-    ...(password === undefined
-      ? []
-      : [`The password for ${answers['user']} is ${password}. It is not shown again.`]),
+    ...(password === undefined ? [] : [`The password for ${answers['user']} is ${password}. It is not shown again.`]),
     ...(answers['sign-in'] === 'openid'
       ? [`Register this redirect URI at the OpenID provider: ${getRedirectUri(answers)}`]
       : []),
     '',
     'Next:',
-    ...next.flatMap(({ text, command: nextCommand }, index) => [
-      `${index + 1}. ${text}:`,
-      `     ${nextCommand}`,
-    ]),
+    ...next.flatMap(({ text, command: nextCommand }, index) => [`${index + 1}. ${text}:`, `     ${nextCommand}`]),
     ...(answers['client-type'] === 'mcp'
-      ? [
-          `Agents connect to ${new URL(MCP_PATH, answers['public-url']).href} with the client ID ${answers['client']}.`,
-        ]
+      ? [`Agents connect to ${new URL(MCP_PATH, answers['public-url']).href} with the client ID ${answers['client']}.`]
       : []),
     '',
   ].join('\n');

@@ -94,9 +94,7 @@ export const command: Command = {
       options: [],
     },
   },
-  notes: [
-    'Secret keys are never printed. The file has mode 0600; a running gatehouse reloads it when it changes.',
-  ],
+  notes: ['Secret keys are never printed. The file has mode 0600; a running gatehouse reloads it when it changes.'],
   async run(context) {
     const [action = '', file = ''] = context.positionals;
     try {

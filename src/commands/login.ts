@@ -5,14 +5,7 @@ import type { StoredGrant } from '../client/grant.ts';
 import { printable } from '../lib/printable.ts';
 import { type Caller, fetchCaller, formatTime } from './caller.ts';
 import { type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
-import {
-  PROFILE_OPTION,
-  type Profile,
-  readProfile,
-  readProfileName,
-  saveProfile,
-  withClient,
-} from './profile.ts';
+import { PROFILE_OPTION, type Profile, readProfile, readProfileName, saveProfile, withClient } from './profile.ts';
 import { parseWebUrl } from './web-url.ts';
 
 export const command: Command = {
@@ -60,10 +53,7 @@ export const command: Command = {
         expires: Math.floor(grant.expires),
         until: Math.floor(grant.until),
       });
-    else
-      context.stdout(
-        `Signed in${formatCaller(caller)} for ${grant.scope}, until ${formatTime(grant.until)}.\n`,
-      );
+    else context.stdout(`Signed in${formatCaller(caller)} for ${grant.scope}, until ${formatTime(grant.until)}.\n`);
     return EXIT.ok;
   },
 };
@@ -130,8 +120,7 @@ function createPrompter(context: CommandContext): Prompter {
   return {
     async show({ userCode, verificationUri, verificationUriComplete, expiresIn }) {
       const { renderTerminalQr } = await import('./terminal-qr.ts');
-      if (isTerminal && !context.flag('no-qr'))
-        context.stderr(`\n${renderTerminalQr(verificationUriComplete)}\n`);
+      if (isTerminal && !context.flag('no-qr')) context.stderr(`\n${renderTerminalQr(verificationUriComplete)}\n`);
       context.stderr(`\nOpen    ${verificationUriComplete}\n`);
       context.stderr(`or enter ${userCode} at ${verificationUri}\n\n`);
       const text = `Waiting for confirmation of ${userCode}`;

@@ -22,10 +22,7 @@ export const command: Command = {
     removeProfile(context, name);
     if (context.json) writeJson(context, { profile: name, revoked });
     else if (revoked) context.stdout('Signed out. The grant is revoked.\n');
-    else
-      context.stdout(
-        isLocal ? 'The tokens are removed from this machine.\n' : 'There was no grant to revoke.\n',
-      );
+    else context.stdout(isLocal ? 'The tokens are removed from this machine.\n' : 'There was no grant to revoke.\n');
     return EXIT.ok;
   },
 };

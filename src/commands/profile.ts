@@ -32,8 +32,7 @@ const NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/;
 
 export function readProfileName(context: CommandContext): string {
   const name = context.option('profile') ?? context.env['GATEHOUSE_PROFILE'] ?? 'default';
-  if (!NAME.test(name))
-    throw new UsageError('gatehouse: a profile name consists of letters, digits, _ . and -');
+  if (!NAME.test(name)) throw new UsageError('gatehouse: a profile name consists of letters, digits, _ . and -');
   // Its file would be the token file of another profile.
   if (/\.token$/i.test(name)) throw new UsageError('gatehouse: a profile name must not end in .token');
   return name;
@@ -44,13 +43,11 @@ function getHomeFolder({ env, cwd }: CommandContext): string {
   const configuredHome = env['GATEHOUSE_HOME'];
   if (configuredHome !== undefined && configuredHome !== '') return resolve(cwd, configuredHome);
   const config = env['XDG_CONFIG_HOME'];
-  const base =
-    config !== undefined && isAbsolute(config) ? config : join(env['HOME'] ?? homedir(), '.config');
+  const base = config !== undefined && isAbsolute(config) ? config : join(env['HOME'] ?? homedir(), '.config');
   return join(base, 'gatehouse');
 }
 
-const getProfileFile = (context: CommandContext, name: string): string =>
-  join(getHomeFolder(context), `${name}.json`);
+const getProfileFile = (context: CommandContext, name: string): string => join(getHomeFolder(context), `${name}.json`);
 
 export function saveProfile(context: CommandContext, name: string, profile: Profile): void {
   mkdirSync(getHomeFolder(context), { recursive: true, mode: 0o700 });
@@ -72,8 +69,7 @@ export function readProfile(context: CommandContext, name: string): Profile {
     );
   try {
     const profile = JSON.parse(readFileSync(file, 'utf8')) as Profile;
-    if ([profile.url, profile.clientId, profile.scope].every((value) => typeof value === 'string'))
-      return profile;
+    if ([profile.url, profile.clientId, profile.scope].every((value) => typeof value === 'string')) return profile;
   } catch {
     // Reported below.
   }
@@ -117,11 +113,7 @@ export async function withClient<T>(
   );
 }
 
-async function runWithClient<T>(
-  create: () => Client,
-  work: (client: Client) => Promise<T>,
-  name: string,
-): Promise<T> {
+async function runWithClient<T>(create: () => Client, work: (client: Client) => Promise<T>, name: string): Promise<T> {
   let client: Client;
   try {
     client = create();

@@ -9,21 +9,12 @@ import { getStyle } from './style.ts';
 
 export type ProcessContext = Pick<
   CommandContext,
-  | 'stdout'
-  | 'stderr'
-  | 'stdin'
-  | 'env'
-  | 'cwd'
-  | 'execArgv'
-  | 'isTerminal'
-  | 'isErrorTerminal'
-  | 'errorColumns'
+  'stdout' | 'stderr' | 'stdin' | 'env' | 'cwd' | 'execArgv' | 'isTerminal' | 'isErrorTerminal' | 'errorColumns'
 >;
 
 /** Runs a command line and returns the exit code. Errors are one line; `--trace` adds the stack. */
 export async function run(args: readonly string[], processContext: ProcessContext): Promise<number> {
-  const showTrace =
-    args.includes('--trace') || !['', '0', undefined].includes(processContext.env['GATEHOUSE_TRACE']);
+  const showTrace = args.includes('--trace') || !['', '0', undefined].includes(processContext.env['GATEHOUSE_TRACE']);
   try {
     return await dispatch(args, processContext);
   } catch (error) {
@@ -34,20 +25,13 @@ export async function run(args: readonly string[], processContext: ProcessContex
 async function dispatch(args: readonly string[], processContext: ProcessContext): Promise<number> {
   const [first, ...rest] = args;
   const commandName = first === '--version' || first === '-v' ? 'version' : first;
-  if (
-    commandName === undefined ||
-    commandName === 'help' ||
-    commandName === '--help' ||
-    commandName === '-h'
-  ) {
+  if (commandName === undefined || commandName === 'help' || commandName === '--help' || commandName === '-h') {
     const topics = rest.filter((word) => !word.startsWith('-'));
     if (topics.length > 0) return dispatch([...topics, '--help'], processContext);
     const { formatOverview, getHelpWidth } = await import('./help.ts');
     const { isTerminal = false, isErrorTerminal = false, errorColumns, env } = processContext;
     if (commandName === undefined) {
-      processContext.stderr(
-        await formatOverview(getHelpWidth(errorColumns), getStyle(isErrorTerminal, env).emphasize),
-      );
+      processContext.stderr(await formatOverview(getHelpWidth(errorColumns), getStyle(isErrorTerminal, env).emphasize));
       return EXIT.usage;
     }
     processContext.stdout(
@@ -63,9 +47,7 @@ async function dispatch(args: readonly string[], processContext: ProcessContext)
     const { describeSubcommand, formatHelp, getHelpWidth } = await import('./help.ts');
     const topic = describeSubcommand(command, parsed.positionals[0] ?? '');
     const { isTerminal = false, env } = processContext;
-    processContext.stdout(
-      formatHelp(topic, getHelpWidth(process.stdout.columns), getStyle(isTerminal, env).emphasize),
-    );
+    processContext.stdout(formatHelp(topic, getHelpWidth(process.stdout.columns), getStyle(isTerminal, env).emphasize));
     return EXIT.ok;
   }
   return command.run({ ...processContext, ...parsed });

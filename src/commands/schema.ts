@@ -6,9 +6,7 @@ export const command: Command = {
   summary: 'prints the JSON Schema of the configuration',
   usage: ['gatehouse schema > gatehouse.schema.json'],
   options: {},
-  notes: [
-    'For editors and generated configurations. `gatehouse check` also validates what a schema cannot express.',
-  ],
+  notes: ['For editors and generated configurations. `gatehouse check` also validates what a schema cannot express.'],
   async run({ stdout }) {
     stdout(renderJsonSchema());
     return EXIT.ok;

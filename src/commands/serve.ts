@@ -61,9 +61,7 @@ async function loadLastGood(context: CommandContext): Promise<FirstConfig | unde
     sendToSupervisor({ kind: 'config_request' });
   });
   const lastGood = text === undefined ? undefined : readConfig(context, text);
-  return lastGood?.ok === true
-    ? { loaded: lastGood, rejectedProblems: onDisk.problems.map(formatProblem) }
-    : undefined;
+  return lastGood?.ok === true ? { loaded: lastGood, rejectedProblems: onDisk.problems.map(formatProblem) } : undefined;
 }
 
 interface FirstConfig {
@@ -219,8 +217,7 @@ async function runSupervisor(serveContext: ServeContext, workers: number): Promi
 async function runWorker(serveContext: ServeContext, workers: number): Promise<void> {
   const { metrics, end, setStop } = serveContext;
   // The supervisor decides when to stop; a terminal sends its signals to the workers as well.
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2', DRAIN_SIGNAL] as const)
-    process.on(signal, () => {});
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGUSR2', DRAIN_SIGNAL] as const) process.on(signal, () => {});
   const limits = createRateLimitClient(sendToSupervisor, workers);
   const { gateway, reloader, stop } = await openReloadingGateway(
     serveContext,
@@ -298,8 +295,7 @@ function stopOnSignal({ context, log, manager, end, setStop }: ServeContext, dra
 
 /** A full disk or a closed pipe loses log lines, but must not end the service. */
 function ignoreOutputErrors(): void {
-  for (const stream of [process.stdout, process.stderr])
-    stream.removeAllListeners('error').on('error', () => {});
+  for (const stream of [process.stdout, process.stderr]) stream.removeAllListeners('error').on('error', () => {});
 }
 
 const FINAL_DRAIN_SECONDS = 2;

@@ -66,23 +66,17 @@ const MAX_QUEUED = 16;
 function getWatchdogInterval(env: ServiceManagerOptions['env'], pid: number): number | undefined {
   const microseconds = Number(env['WATCHDOG_USEC']);
   const watchdogPid = env['WATCHDOG_PID'];
-  if (!(microseconds >= 1_000) || (watchdogPid !== undefined && Number(watchdogPid) !== pid))
-    return undefined;
+  if (!(microseconds >= 1_000) || (watchdogPid !== undefined && Number(watchdogPid) !== pid)) return undefined;
   return Math.max(1, Math.floor(microseconds / 2_000));
 }
 
 /** Returns the problem, if any. The child gets only NOTIFY_SOCKET of the environment. */
-const notify = (
-  program: string,
-  socket: string,
-  assignments: readonly string[],
-): Promise<string | undefined> =>
+const notify = (program: string, socket: string, assignments: readonly string[]): Promise<string | undefined> =>
   new Promise((resolve) => {
     execFile(
       program,
       [...assignments],
       { env: { NOTIFY_SOCKET: socket }, timeout: TIMEOUT_MS, killSignal: 'SIGKILL' },
-      (error) =>
-        resolve(error === null ? undefined : `${program} (${error.code ?? error.signal ?? 'failed'})`),
+      (error) => resolve(error === null ? undefined : `${program} (${error.code ?? error.signal ?? 'failed'})`),
     );
   });

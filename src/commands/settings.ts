@@ -17,8 +17,7 @@ export const readConfig = (context: CommandContext, text?: string): LoadedConfig
   loadSettings({ ...createLoadOptions(context), ...(text !== undefined && { text }) });
 
 /** As `readConfig`, for reporting more problems with it. */
-export const inspectConfig = (context: CommandContext): Inspection =>
-  inspectSettings(createLoadOptions(context));
+export const inspectConfig = (context: CommandContext): Inspection => inspectSettings(createLoadOptions(context));
 
 /**
  * Adds setting and line to messages about files. The text is parsed again, since positions are seldom needed and take

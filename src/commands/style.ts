@@ -46,11 +46,7 @@ export const getColumns = (isTerminal: boolean, columns: number | undefined): nu
   isTerminal ? Math.max(MIN_COLUMNS, columns || DEFAULT_COLUMNS) : Number.POSITIVE_INFINITY;
 
 /** For problems with a configuration, on standard error. */
-export function getProblemStyle({
-  isErrorTerminal = false,
-  errorColumns,
-  env,
-}: CommandContext): ProblemStyle {
+export function getProblemStyle({ isErrorTerminal = false, errorColumns, env }: CommandContext): ProblemStyle {
   const { emphasize, highlight } = getStyle(isErrorTerminal, env);
   return { emphasize, highlight, columns: getColumns(isErrorTerminal, errorColumns) };
 }

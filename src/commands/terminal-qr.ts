@@ -16,5 +16,4 @@ export function renderTerminalQr(text: string): string {
   return lines.join('\n');
 }
 
-const renderBlock = (upper: boolean, lower: boolean): string =>
-  upper ? (lower ? '█' : '▀') : lower ? '▄' : ' ';
+const renderBlock = (upper: boolean, lower: boolean): string => (upper ? (lower ? '█' : '▀') : lower ? '▄' : ' ');

@@ -41,7 +41,5 @@ export function requireSecureUrl(label: string, url: URL): void {
 function isLocalAddress(hostname: string): boolean {
   const host = hostname.replace(/^\[|\]$/g, '');
   if (host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'))) return true;
-  return Object.values(networkInterfaces()).some((addresses) =>
-    addresses?.some(({ address }) => address === host),
-  );
+  return Object.values(networkInterfaces()).some((addresses) => addresses?.some(({ address }) => address === host));
 }

@@ -36,8 +36,7 @@ export const crossCheck = <const Name extends SectionName>(
 ): CrossCheck => ({
   sections,
   run(settings, report) {
-    if (sections.every((name) => settings[name] !== undefined))
-      check(settings as Pick<ParsedSections, Name>, report);
+    if (sections.every((name) => settings[name] !== undefined)) check(settings as Pick<ParsedSections, Name>, report);
   },
 });
 

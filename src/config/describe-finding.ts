@@ -21,13 +21,10 @@ export function createDescriber(
     const path = formatPath(finding.path);
     // A single value in place of a list is reported as its first entry.
     const template = findNearest(raw.templates, finding.path);
-    const message = template
-      ? finding.message.replaceAll(template.value || '\0', template.template)
-      : finding.message;
+    const message = template ? finding.message.replaceAll(template.value || '\0', template.template) : finding.message;
     const from = finding.from ?? findNearest(raw.origins, finding.path);
     const isInFile = from === undefined || isSettingPath(from);
-    const { line, column } =
-      finding.line === undefined && isInFile ? (findPosition(finding.path) ?? {}) : finding;
+    const { line, column } = finding.line === undefined && isInFile ? (findPosition(finding.path) ?? {}) : finding;
     const showsLine = finding.showsLine === true && !isSecret(finding.path) && line !== undefined;
     if (showsLine) lines ??= yaml?.split('\n') ?? [];
     const excerpt = showsLine ? createExcerpt(lines?.[line - 1]) : undefined;
@@ -42,10 +39,7 @@ export function createDescriber(
 }
 
 /** Sorted by setting, each once. */
-export function collectProblems(
-  found: readonly Finding[],
-  describe: DescribeFinding,
-): readonly ConfigProblem[] {
+export function collectProblems(found: readonly Finding[], describe: DescribeFinding): readonly ConfigProblem[] {
   const seen = new Map<string, ConfigProblem>();
   const findings = found.toSorted((a, b) => comparePaths(a.path, b.path) || (a.line ?? 0) - (b.line ?? 0));
   for (const finding of findings) {

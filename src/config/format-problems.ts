@@ -57,9 +57,7 @@ function formatEntry(problem: ConfigProblem, width: number, style: ProblemStyle)
   const prefix = `  ${path.padEnd(width)}${width > 0 ? '  ' : ''}`;
   const isNarrow = columns - prefix.length < MIN_MESSAGE_WIDTH;
   const lines =
-    isNarrow && path !== ''
-      ? [`  ${path}`, ...wrapText('    ', message, columns)]
-      : wrapText(prefix, message, columns);
+    isNarrow && path !== '' ? [`  ${path}`, ...wrapText('    ', message, columns)] : wrapText(prefix, message, columns);
   // Escape sequences have no width, so they are added last.
   const [first = '', ...rest] = lines;
   return [`  ${emphasize(path)}${first.slice(2 + path.length)}`, ...rest, ...formatExcerpt(problem, style)];
@@ -67,10 +65,7 @@ function formatEntry(problem: ConfigProblem, width: number, style: ProblemStyle)
 
 const MAX_EXCERPT_WIDTH = 68;
 
-function formatExcerpt(
-  { line, column, excerpt }: ConfigProblem,
-  { highlight = plain }: ProblemStyle,
-): string[] {
+function formatExcerpt({ line, column, excerpt }: ConfigProblem, { highlight = plain }: ProblemStyle): string[] {
   if (line === undefined || excerpt === undefined) return [];
   const at = Math.min(Math.max((column ?? 1) - 1, 0), excerpt.length);
   // A window of a long line, around the column.

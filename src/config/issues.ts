@@ -41,9 +41,7 @@ function convertIssue(raw: RawSettings, issue: Issue, parentPath: SettingPath): 
     case 'too_small':
       if (issue.origin === 'string')
         return report(
-          Number(issue.minimum) === 1
-            ? 'must not be empty'
-            : `must have at least ${issue.minimum} characters`,
+          Number(issue.minimum) === 1 ? 'must not be empty' : `must have at least ${issue.minimum} characters`,
         );
       if (issue.origin === 'array') return report('must list at least one');
       return report(`must be at least ${issue.minimum}${actual}`);
@@ -58,9 +56,7 @@ function convertIssue(raw: RawSettings, issue: Issue, parentPath: SettingPath): 
       if (value === undefined) return report(`is missing; it must be ${formatAlternatives(allowed)}`);
       // `public: no`: only true is possible.
       if (remedy === 'write false' && !allowed.includes('false'))
-        return [
-          addRemedy({ path, message: `must be ${formatAlternatives(allowed)}${actual}` }, 'remove the line'),
-        ];
+        return [addRemedy({ path, message: `must be ${formatAlternatives(allowed)}${actual}` }, 'remove the line')];
       return reportWithRemedy(`must be ${formatAlternatives(allowed)}${actual}${hint}`);
     }
     case 'invalid_format':
@@ -110,14 +106,11 @@ function convertUnionIssue(
   actual: string,
 ): readonly Finding[] {
   const branches: readonly (readonly Issue[])[] = issue.errors;
-  const isWrongType = ([first]: readonly Issue[]): boolean =>
-    first?.code === 'invalid_type' && first.path.length === 0;
+  const isWrongType = ([first]: readonly Issue[]): boolean => first?.code === 'invalid_type' && first.path.length === 0;
   const candidates = branches.filter((branch) => !isWrongType(branch));
   const best = candidates.toSorted((a, b) => rank(a) - rank(b))[0];
   const expectations = branches.flatMap((branch) => branch.flatMap(listExpectations));
-  const onlyValues = candidates.every(
-    ([first]) => first?.code === 'invalid_value' && first.path.length === 0,
-  );
+  const onlyValues = candidates.every(([first]) => first?.code === 'invalid_value' && first.path.length === 0);
   const expected = settingAt(path)?.expected;
   const report = (text: string): readonly Finding[] => [
     addRemedy({ path, message: `must be ${text}${actual}` }, findRemedy(raw, path)),

@@ -190,13 +190,9 @@ export function listAllNames(): ReadonlySet<string> {
 }
 
 /** Names of secrets at any place. */
-export const listAllSecretNames = (): ReadonlySet<string> =>
-  new Set(collectNames(getKnownSettings(), listSecretNames));
+export const listAllSecretNames = (): ReadonlySet<string> => new Set(collectNames(getKnownSettings(), listSecretNames));
 
-const collectNames = (
-  setting: KnownSetting,
-  list: (setting: KnownSetting) => readonly string[],
-): readonly string[] => [
+const collectNames = (setting: KnownSetting, list: (setting: KnownSetting) => readonly string[]): readonly string[] => [
   ...list(setting),
   ...[...setting.properties.values(), setting.items, setting.entries].flatMap((inner) =>
     inner === undefined ? [] : collectNames(inner, list),

@@ -9,13 +9,7 @@ import { applyEnvironment, applyFlags } from './overrides.ts';
 import { parseForCrossChecks, parseForFileChecks } from './parse-invalid-settings.ts';
 import { parseYaml } from './parse-yaml.ts';
 import type { ConfigProblem } from './problem.ts';
-import {
-  applyFile,
-  createRawSettings,
-  type Environment,
-  type Finding,
-  type RawSettings,
-} from './raw-settings.ts';
+import { applyFile, createRawSettings, type Environment, type Finding, type RawSettings } from './raw-settings.ts';
 import {
   CROSS_CHECKS,
   createSections,
@@ -95,18 +89,14 @@ function schemaFor(folder: string): FolderSchema {
 }
 
 /** Reads and validates the configuration. Returns the settings, or all problems at once. */
-export const loadSettings = (options: LoadOptions): LoadedConfig | InvalidConfig =>
-  inspectSettings(options).result;
+export const loadSettings = (options: LoadOptions): LoadedConfig | InvalidConfig => inspectSettings(options).result;
 
 export function inspectSettings(options: LoadOptions): Inspection {
   const source = readSource(options);
   const raw = createRawSettings();
   const files = source.file === undefined ? [] : [source.file];
   const describe = createDescriber(raw, source.yaml, source.ok ? source.findPosition : () => undefined);
-  const inspect = (
-    result: LoadedConfig | InvalidConfig,
-    parseUsable: Inspection['parseUsable'],
-  ): Inspection => {
+  const inspect = (result: LoadedConfig | InvalidConfig, parseUsable: Inspection['parseUsable']): Inspection => {
     const fileSettings = source.ok ? listFileSettings(raw.tree, source.folder) : [];
     const byFile = Map.groupBy(fileSettings, ({ file }) => file);
     return {
@@ -210,9 +200,7 @@ function readSource({ file, env, cwd = process.cwd(), text }: LoadOptions): Sour
 /** Is a finding about a value that has already been reported, or about a group that lacks it for that reason? */
 function createReportedFilter({ invalidPaths }: RawSettings): (finding: Finding) => boolean {
   const reported = new Set(invalidPaths.map(formatPath));
-  const groups = new Set(
-    invalidPaths.filter(({ length }) => length > 1).map((path) => formatPath(path.slice(0, -1))),
-  );
+  const groups = new Set(invalidPaths.filter(({ length }) => length > 1).map((path) => formatPath(path.slice(0, -1))));
   return ({ path }) =>
     groups.has(formatPath(path)) || path.some((_, at) => reported.has(formatPath(path.slice(0, at + 1))));
 }

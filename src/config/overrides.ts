@@ -48,12 +48,10 @@ const toCamelCase = (name: string): string =>
 export function applyEnvironment(raw: RawSettings, env: Environment): void {
   const overrides: Override[] = [];
   for (const [name, text] of Object.entries(env)) {
-    if (text === undefined || !name.startsWith(PREFIX) || Object.hasOwn(NON_SETTING_VARIABLES, name))
-      continue;
+    if (text === undefined || !name.startsWith(PREFIX) || Object.hasOwn(NON_SETTING_VARIABLES, name)) continue;
     const found = findSettingByVariable(name, raw.tree);
     if (found) overrides.push({ ...found, text, from: name });
-    else if (!isServiceLink(name, env))
-      raw.findings.push({ path: [], message: describeUnknownVariable(name) });
+    else if (!isServiceLink(name, env)) raw.findings.push({ path: [], message: describeUnknownVariable(name) });
   }
   overrides.sort((a, b) => comparePaths(a.path, b.path));
   for (const override of overrides) applyOverride(raw, override);
@@ -106,18 +104,12 @@ function findSettingByVariable(variable: string, tree: TreeObject): ResolvedSett
   return { path, setting };
 }
 
-function findSegment(
-  word: string,
-  setting: KnownSetting,
-  node: Tree | undefined,
-): string | number | undefined {
+function findSegment(word: string, setting: KnownSetting, node: Tree | undefined): string | number | undefined {
   for (const name of setting.properties.keys()) if (toUpperSnakeCase(name) === word) return name;
   if (setting.items && /^\d{1,6}$/.test(word)) return Number(word);
   if (!setting.entries || !/^[A-Z0-9][A-Z0-9_]*$/.test(word)) return undefined;
   // A name that the operator chooses: one that exists in the file, or a new one in camel case.
-  const existing = isObject(node)
-    ? Object.keys(node).find((name) => toUpperSnakeCase(name) === word)
-    : undefined;
+  const existing = isObject(node) ? Object.keys(node).find((name) => toUpperSnakeCase(name) === word) : undefined;
   return existing ?? toCamelCase(word);
 }
 

@@ -17,11 +17,7 @@ export function parseForCrossChecks(
   const unchecked: string[] = [];
   const valid: Record<string, unknown> = {};
   const crossChecked = new Set<string>(CROSS_CHECKS.flatMap((rule) => rule.sections));
-  const parse = (
-    schema: z.core.$ZodType,
-    value: Tree | undefined,
-    path: readonly (string | number)[],
-  ): unknown => {
+  const parse = (schema: z.core.$ZodType, value: Tree | undefined, path: readonly (string | number)[]): unknown => {
     const parsed = z.safeParse(schema, value, PARSE_OPTIONS);
     if (parsed.success) return parsed.data;
     if (crossChecked.has(String(path[0]))) unchecked.push(formatPath(path));
@@ -90,8 +86,7 @@ function remove(tree: TreeObject, path: SettingPath, removed: Set<Tree>): void {
 }
 
 function omit(node: Tree, removed: ReadonlySet<Tree>): Tree {
-  if (Array.isArray(node))
-    return node.filter((item) => !removed.has(item)).map((item) => omit(item, removed));
+  if (Array.isArray(node)) return node.filter((item) => !removed.has(item)).map((item) => omit(item, removed));
   if (!isObject(node)) return node;
   return Object.fromEntries(Object.entries(node).map(([name, inner]) => [name, omit(inner, removed)]));
 }

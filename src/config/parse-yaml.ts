@@ -74,11 +74,7 @@ const groupPairs = (map: YAMLMap): PairsByName =>
 
 /** The position of a scalar, or of the name of a group or list. */
 function findPosition(
-  {
-    document,
-    counter,
-    pairs,
-  }: { document: Document; counter: LineCounter; pairs: Map<YAMLMap, PairsByName> },
+  { document, counter, pairs }: { document: Document; counter: LineCounter; pairs: Map<YAMLMap, PairsByName> },
   path: SettingPath,
 ): Position | undefined {
   let node: unknown = document.contents;

@@ -144,10 +144,7 @@ function substituteVariables(
  * Parses the text of a variable or a flag by the type of the setting. Text is taken as it is, so that an id in braces or
  * a password of digits is not read as YAML. Numbers, booleans and lists are YAML; a list can also be `a,b`.
  */
-export function parseValue(
-  text: string,
-  known: KnownSetting,
-): { readonly value: Tree; readonly problem?: string } {
+export function parseValue(text: string, known: KnownSetting): { readonly value: Tree; readonly problem?: string } {
   const { types } = known;
   if (types.size === 1 && types.has('string')) return { value: text };
   // `*` is a wildcard here, not a YAML alias.
@@ -155,14 +152,11 @@ export function parseValue(
   const yaml = parseYaml(text);
   const [problem] = yaml.ok ? yaml.duplicates : yaml.problems;
   if (!yaml.ok || problem !== undefined)
-    return types.has('string')
-      ? { value: text }
-      : { value: null, problem: problem?.message ?? 'not valid YAML' };
+    return types.has('string') ? { value: text } : { value: null, problem: problem?.message ?? 'not valid YAML' };
   const value = yaml.value ?? null;
   if (Array.isArray(value) && !types.has('array')) return { value: text };
   if (isObject(value) && !types.has('object')) return { value: text };
-  if (typeof value === 'string' && !types.has('string') && types.has('array'))
-    return { value: splitList(value) };
+  if (typeof value === 'string' && !types.has('string') && types.has('array')) return { value: splitList(value) };
   return { value };
 }
 
@@ -177,8 +171,7 @@ export function describeUnknownName(name: string, known: KnownSetting): string {
     const suggestions = paths.map((path) => `"${formatPath(path)}"`).join(' or ');
     return `is not a known setting here; did you mean ${suggestions}?`;
   }
-  const list =
-    names.length === 0 ? 'no settings are allowed here' : `known here: ${names.toSorted().join(', ')}`;
+  const list = names.length === 0 ? 'no settings are allowed here' : `known here: ${names.toSorted().join(', ')}`;
   return `is not a known setting; remove it (${list})`;
 }
 

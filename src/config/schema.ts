@@ -33,20 +33,13 @@ export function createSections(folder: string) {
   return {
     publicUrl: z
       .string()
-      .refine(
-        isOrigin,
-        'must be an origin such as https://api.example.test, without a path or a trailing slash',
-      )
+      .refine(isOrigin, 'must be an origin such as https://api.example.test, without a path or a trailing slash')
       .default('https://localhost:8443')
-      .describe(
-        'The URL at which clients reach gatehouse. It is also the issuer and the default audience of tokens.',
-      ),
+      .describe('The URL at which clients reach gatehouse. It is also the issuer and the default audience of tokens.'),
     listen: listenSection(path).prefault({}),
     trustedProxies: peers
       .prefault([])
-      .describe(
-        'Peers (address or CIDR) whose X-Forwarded-* headers are trusted and which may use forward-auth.',
-      ),
+      .describe('Peers (address or CIDR) whose X-Forwarded-* headers are trusted and which may use forward-auth.'),
     hosts: hostsSection()
       .prefault({})
       .describe(
@@ -60,9 +53,7 @@ export function createSections(folder: string) {
     store: storeSection(startPath).prefault({}).meta({ appliesAfter: 'restart' }),
     keys: keysSection(path).prefault({}),
     tokens: tokensSection().prefault({}),
-    dpop: dpopSection()
-      .prefault({})
-      .describe('Access tokens that are bound to a key of the client (DPoP, RFC 9449).'),
+    dpop: dpopSection().prefault({}).describe('Access tokens that are bound to a key of the client (DPoP, RFC 9449).'),
     certificates: certificatesSection(path).prefault({}),
     device: deviceSection().prefault({}),
     directories: z
@@ -82,22 +73,15 @@ export function createSections(folder: string) {
       ),
     signIn: signInSection(path)
       .prefault({})
-      .describe(
-        'Sign-in methods on the pages, in addition to passwords of directories and client certificates.',
-      ),
+      .describe('Sign-in methods on the pages, in addition to passwords of directories and client certificates.'),
     pages: pagesSection(path).prefault({}).describe('The browser pages.'),
     integrations: z.array(integrationSection(path)).prefault([]).describe('The registered API integrations.'),
     upstreams: z
       .record(customName, upstreamSection(path))
       .prefault({})
       .describe('Where requests are forwarded to, by a name that you choose.'),
-    routes: z
-      .array(routeSection())
-      .prefault([])
-      .describe('The first match wins; requests without a match are denied.'),
-    headers: headersSection()
-      .prefault({})
-      .describe('Names of the headers that identify the caller to the upstream.'),
+    routes: z.array(routeSection()).prefault([]).describe('The first match wins; requests without a match are denied.'),
+    headers: headersSection().prefault({}).describe('Names of the headers that identify the caller to the upstream.'),
     limits: limitsSection().prefault({}),
     shutdown: shutdownSection().prefault({}),
     log: logSection(path).prefault({}),

@@ -25,9 +25,7 @@ export function substitute(text: string, env: Environment): Substitution {
     const value = env[name];
     if (fallback !== undefined) return value === undefined || value === '' ? fallback : value;
     if (value === undefined)
-      problems.push(
-        `uses the environment variable ${name}, which is not set; set it or write \${${name}:-default}`,
-      );
+      problems.push(`uses the environment variable ${name}, which is not set; set it or write \${${name}:-default}`);
     return value ?? '';
   });
   if (problems.length > 0) return { kind: 'problem', message: [...new Set(problems)].join('; ') };

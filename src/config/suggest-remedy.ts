@@ -108,8 +108,7 @@ function suggestDuration(value: Tree | undefined): string | undefined {
 }
 
 function suggestScopeRemedy(value: Tree | undefined): string | undefined {
-  if (Array.isArray(value))
-    return 'write one string, and separate resources with ; as in files:read;reports:read';
+  if (Array.isArray(value)) return 'write one string, and separate resources with ; as in files:read;reports:read';
   if (typeof value !== 'string' || value.length > MAX_QUOTED) return undefined;
   const scope = normalizeScope(value);
   return scope === undefined || scope === value

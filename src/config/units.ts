@@ -125,8 +125,7 @@ export const scope = z
   .transform((text, context) => {
     const parsed = parseScope(text, { allowSpaces: true });
     if (parsed.ok) return parsed.value;
-    const where =
-      parsed.refusal.reason === 'scope_malformed' ? ` (at character ${parsed.refusal.at + 1})` : '';
+    const where = parsed.refusal.reason === 'scope_malformed' ? ` (at character ${parsed.refusal.at + 1})` : '';
     context.addIssue({
       code: 'custom',
       message: `not a scope: "${text}"${where}${SCOPE_FORM}`,
@@ -179,8 +178,7 @@ export const peers = z
       entries: texts,
       hasEntries: texts.length > 0,
       includes: (address) => {
-        const unmapped =
-          address.startsWith('::ffff:') && isIPv4(address.slice(7)) ? address.slice(7) : address;
+        const unmapped = address.startsWith('::ffff:') && isIPv4(address.slice(7)) ? address.slice(7) : address;
         return (
           texts.length > 0 &&
           (isIPv4(unmapped) ? list.check(unmapped, 'ipv4') : isIPv6(unmapped) && list.check(unmapped, 'ipv6'))

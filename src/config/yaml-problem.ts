@@ -128,8 +128,7 @@ function* listNearbyLines({ lines }: Context, line: number): Generator<number> {
 
 const explainTab: Explainer = (context, { line }) => {
   const hasTab = (text: string): boolean => /^ *\t/.test(text) && !isBlank(text);
-  if (![...listNearbyLines(context, line)].some((near) => hasTab(context.lines[near - 1] ?? '')))
-    return undefined;
+  if (![...listNearbyLines(context, line)].some((near) => hasTab(context.lines[near - 1] ?? ''))) return undefined;
   // All such lines are one problem, at the first of them.
   const found = context.lines.findIndex(hasTab) + 1;
   const text = context.lines[found - 1] ?? '';
@@ -158,10 +157,7 @@ const explainMissingSpace: Explainer = (context, { line }) => {
 };
 
 /** Quoted text around an offset; the last one, if there are several. */
-function findQuoted(
-  { document }: Context,
-  isWanted: (start: number, end: number) => boolean,
-): Scalar | undefined {
+function findQuoted({ document }: Context, isWanted: (start: number, end: number) => boolean): Scalar | undefined {
   let found: Scalar | undefined;
   visit(document, {
     Scalar(_key, scalar) {
@@ -360,8 +356,7 @@ const explainEntryBesideName: Explainer = (_context, { message, line, column }) 
     : undefined;
 
 const explainMixedList: Explainer = (context, { message, offset }) => {
-  if (!/^(?:A block sequence may not|Sequence item without|Unexpected seq-item-ind)/.test(message))
-    return undefined;
+  if (!/^(?:A block sequence may not|Sequence item without|Unexpected seq-item-ind)/.test(message)) return undefined;
   const rest = context.text.slice(offset);
   return {
     message:

@@ -55,11 +55,7 @@ export function readBrowserRequest(
 const isLoopback = (address: string): boolean => /^(?:::ffff:)?127\.|^::1$/.test(address);
 
 /** The value of `Set-Cookie`. An empty value with no lifetime removes the cookie. */
-export const formatCookie = (
-  { cookieName, isSecure }: BrowserRequest,
-  value: string,
-  maxAge: number,
-): string =>
+export const formatCookie = ({ cookieName, isSecure }: BrowserRequest, value: string, maxAge: number): string =>
   [
     `${cookieName}=${value}`,
     // `__Host-` requires the whole host.
@@ -80,9 +76,7 @@ const MAX_RETURN_URL = 1_024;
 
 /** A URL of the console, or its first page. */
 export const parseReturnUrl = (url: string | undefined): string =>
-  url !== undefined && url.length <= MAX_RETURN_URL && /^\/console(?:[/?][!-[\]-~]*)?$/.test(url)
-    ? url
-    : CONSOLE_PATH;
+  url !== undefined && url.length <= MAX_RETURN_URL && /^\/console(?:[/?][!-[\]-~]*)?$/.test(url) ? url : CONSOLE_PATH;
 
 /** Where to go after signing in. */
 export function getReturnUrl({ path, query, request: { method, url } }: BrowserRequest): string {

@@ -87,9 +87,7 @@ export class Console {
       ['/console.css', { type: 'text/css', text: createStylesheet(options.accent) }],
       ['/console.js', { type: 'text/javascript', text: SCRIPT }],
     ]);
-    this.#sample = singleFlight(async (isWatched: boolean) =>
-      this.#history.add(await getSnapshot(isWatched), now()),
-    );
+    this.#sample = singleFlight(async (isWatched: boolean) => this.#history.add(await getSnapshot(isWatched), now()));
     this.#sampleInBackground();
     this.#timer = setInterval(() => this.#sampleInBackground(), SAMPLE_INTERVAL_MS).unref();
   }
@@ -109,15 +107,10 @@ export class Console {
   }
 
   #sampleInBackground(): void {
-    this.#sampleIfDue(false).catch((error: unknown) =>
-      this.#options.log.error('console_failed', errorFields(error)),
-    );
+    this.#sampleIfDue(false).catch((error: unknown) => this.#options.log.error('console_failed', errorFields(error)));
   }
 
-  async #respondOrReport(
-    request: IncomingMessage,
-    runChecks: ConsoleRequest['runChecks'],
-  ): Promise<ConsoleReply> {
+  async #respondOrReport(request: IncomingMessage, runChecks: ConsoleRequest['runChecks']): Promise<ConsoleReply> {
     try {
       const received = readBrowserRequest(request);
       if ('refused' in received) return REFUSALS[received.refused];

@@ -48,10 +48,7 @@ export class History {
     // A clock that was set back begins a new interval.
     if (last === undefined || time <= last.time) return;
     this.#intervals.push(subtract(totals, last));
-    while (
-      this.#intervals.length > MAX_INTERVALS ||
-      (this.#intervals[0]?.time ?? time) < time - HISTORY_SECONDS
-    )
+    while (this.#intervals.length > MAX_INTERVALS || (this.#intervals[0]?.time ?? time) < time - HISTORY_SECONDS)
       this.#intervals.shift();
   }
 
@@ -65,9 +62,7 @@ export class History {
       // An interval may be longer than a part.
       return (
         combine(ends.get(at) ?? []) ??
-        this.#intervals.find(
-          (interval) => interval.time >= middle && interval.time - interval.seconds < middle,
-        )
+        this.#intervals.find((interval) => interval.time >= middle && interval.time - interval.seconds < middle)
       );
     });
   }

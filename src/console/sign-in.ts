@@ -47,12 +47,11 @@ export class ConsoleSignIn {
   readonly #failuresInTotal;
   readonly #reportExposedToken: (file: string) => void;
   /** Forms that need no session. */
-  readonly #forms: ReadonlyMap<ConsolePath, (received: BrowserRequest, fields: FormFields) => ConsoleReply> =
-    new Map([
-      ['/sign-in', (received, fields) => this.#signInWithToken(received, fields)],
-      ['/certificate', (received, fields) => this.#signInWithCertificate(received, fields)],
-      ['/sign-out', (received) => this.#signOut(received)],
-    ]);
+  readonly #forms: ReadonlyMap<ConsolePath, (received: BrowserRequest, fields: FormFields) => ConsoleReply> = new Map([
+    ['/sign-in', (received, fields) => this.#signInWithToken(received, fields)],
+    ['/certificate', (received, fields) => this.#signInWithCertificate(received, fields)],
+    ['/sign-out', (received) => this.#signOut(received)],
+  ]);
 
   constructor(options: ConsoleSignInOptions) {
     const { sessionLifetime: lifetime, log, now } = options;
@@ -66,8 +65,7 @@ export class ConsoleSignIn {
   /** The credential is checked for every request: it may have been replaced since the sign-in. */
   findIdentity(received: BrowserRequest, isActivity: boolean): AdminIdentity | undefined {
     const { credentials } = this.#options;
-    const credential =
-      received.cookie === undefined ? undefined : this.#sessions.find(received.cookie, isActivity);
+    const credential = received.cookie === undefined ? undefined : this.#sessions.find(received.cookie, isActivity);
     if (credential === undefined) return undefined;
     const certificate = authenticateCertificate(received.request, credentials);
     if (certificate?.credential === credential) return certificate;
@@ -79,11 +77,7 @@ export class ConsoleSignIn {
     return html`<input type="hidden" name="form_token" value="${token}">`;
   }
 
-  isValidFormToken(
-    { cookie, path }: BrowserRequest,
-    fields: FormFields,
-    subject: string | undefined,
-  ): boolean {
+  isValidFormToken({ cookie, path }: BrowserRequest, fields: FormFields, subject: string | undefined): boolean {
     const token = fields.get('form_token') ?? '';
     return cookie !== undefined && this.#sessions.isValidFormToken(token, cookie, path, subject);
   }
@@ -123,10 +117,7 @@ export class ConsoleSignIn {
     // Also beyond the limits: anyone who reaches the console could keep operators out otherwise, since the users of one
     // tunnel or pod share an address. Nor would it stop guessing: the admin API has no limit.
     if (identity !== undefined) return this.#start(received, identity, fields);
-    const wait = Math.max(
-      this.#failuresByAddress.take(getRateLimitKey(received.peer)),
-      this.#failuresInTotal.take(''),
-    );
+    const wait = Math.max(this.#failuresByAddress.take(getRateLimitKey(received.peer)), this.#failuresInTotal.take(''));
     if (wait > 0)
       return this.showPage(received, {
         status: 429,
@@ -157,11 +148,7 @@ export class ConsoleSignIn {
     return {
       status: 303,
       location: parseReturnUrl(fields.get('next')),
-      cookie: formatCookie(
-        received,
-        this.#sessions.start(identity.credential),
-        this.#options.sessionLifetime,
-      ),
+      cookie: formatCookie(received, this.#sessions.start(identity.credential), this.#options.sessionLifetime),
     };
   }
 

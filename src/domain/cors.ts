@@ -33,11 +33,7 @@ export function corsFields(policy: CorsPolicy, origin: string | undefined): Head
 }
 
 /** Undefined if the origin is not allowed. */
-export function preflightFields(
-  policy: CorsPolicy,
-  origin: string,
-  method: string,
-): HeaderFields | undefined {
+export function preflightFields(policy: CorsPolicy, origin: string, method: string): HeaderFields | undefined {
   if (!isAllowedOrigin(policy, origin)) return undefined;
   return {
     ...originFields(policy, origin),

@@ -81,8 +81,7 @@ export function confirm(
   now: Epoch,
   known: Pick<ConfirmedRequest, 'profile' | 'assertedGroups' | 'issuedAfter'> = {},
 ): Outcome<ConfirmedRequest> {
-  if (request.state === 'confirmed' && request.identity === identity && now < request.expires)
-    return ok(request);
+  if (request.state === 'confirmed' && request.identity === identity && now < request.expires) return ok(request);
   const decidable = checkDecidable(request, now);
   return decidable.ok
     ? ok({

@@ -12,5 +12,4 @@ export function findDnsNameProblem(name: string): string | undefined {
 }
 
 /** Is the name the domain or below it? Both in lower case. */
-export const isInDomain = (name: string, domain: string): boolean =>
-  name === domain || name.endsWith(`.${domain}`);
+export const isInDomain = (name: string, domain: string): boolean => name === domain || name.endsWith(`.${domain}`);

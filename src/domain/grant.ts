@@ -73,8 +73,7 @@ export interface KeyIds {
 }
 
 /** As programs print fingerprints, from base64url. */
-export const formatFingerprint = (fingerprint: string): string =>
-  Buffer.from(fingerprint, 'base64url').toString('hex');
+export const formatFingerprint = (fingerprint: string): string => Buffer.from(fingerprint, 'base64url').toString('hex');
 
 /** Programs print serial numbers with and without colons and leading zeros, in either letter case. */
 export const normalizeSerial = (hex: string): string =>
@@ -143,8 +142,7 @@ export function decideRefresh(grant: Grant, attempt: RefreshAttempt): RefreshDec
     return refuse({ reason: 'client_authentication_required', clientId: grant.clientId });
   if (grant.boundTo !== undefined && grant.boundTo !== attempt.certificate)
     return refuse({ reason: 'certificate_binding_mismatch', grantId: grant.id });
-  if (!isProofKeyAllowed(grant, attempt))
-    return refuse({ reason: 'proof_binding_mismatch', grantId: grant.id });
+  if (!isProofKeyAllowed(grant, attempt)) return refuse({ reason: 'proof_binding_mismatch', grantId: grant.id });
 
   switch (getGrantState(grant, now)) {
     case 'revoked':
@@ -197,13 +195,8 @@ const isProofKeyAllowed = (grant: Grant, { proofKey, clientAuthenticated }: Refr
   grant.proofKey === proofKey || (clientAuthenticated === true && proofKey !== undefined);
 
 /** A grant keeps its audience for as long as its integration has it. */
-const chooseNextAudience = (
-  current: string | undefined,
-  allowed: readonly string[] | undefined,
-): string | undefined =>
-  allowed === undefined || (current !== undefined && allowed.includes(current))
-    ? allowed && current
-    : allowed[0];
+const chooseNextAudience = (current: string | undefined, allowed: readonly string[] | undefined): string | undefined =>
+  allowed === undefined || (current !== undefined && allowed.includes(current)) ? allowed && current : allowed[0];
 
 /** The window counts only time in which gatehouse served: an outage pauses an open window, and never reopens a closed one. */
 function isInRetryWindow(grant: Grant, { now, retryWindow, outages }: RefreshAttempt): boolean {

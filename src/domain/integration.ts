@@ -108,9 +108,7 @@ export const findExchangeEntries = (
   { exchange = [] }: Integration,
   presented: ExchangeSubject,
 ): readonly ExchangeEntry[] =>
-  exchange.filter(
-    (entry) => matchesIdentity(entry, presented) && findClaimMismatch(entry, presented) === undefined,
-  );
+  exchange.filter((entry) => matchesIdentity(entry, presented) && findClaimMismatch(entry, presented) === undefined);
 
 /** For operators: what no entry has. The entry that comes closest decides. */
 function describeExchangeMismatch({ exchange = [] }: Integration, presented: ExchangeSubject): string {
@@ -128,11 +126,7 @@ export const matchesUser = (entry: AccessEntry, user: User): boolean =>
   !entry.groups.isDisjointFrom(user.groups);
 
 /** The largest scope for this user and grant type; undefined without access. */
-export function getAllowedScope(
-  integration: Integration,
-  user: User,
-  grantType: GrantType,
-): Scope | undefined {
+export function getAllowedScope(integration: Integration, user: User, grantType: GrantType): Scope | undefined {
   const entries = integration.access.filter(
     (entry) => matchesUser(entry, user) && (entry.grants === undefined || entry.grants.has(grantType)),
   );
@@ -149,8 +143,7 @@ export function checkExchangeAllowed(
   identity: string,
   scope: Scope,
 ): Outcome<Scope> {
-  if (!integration.grants.has('exchange'))
-    return refused({ reason: 'grant_type_not_allowed', grantType: 'exchange' });
+  if (!integration.grants.has('exchange')) return refused({ reason: 'grant_type_not_allowed', grantType: 'exchange' });
   if (entries.length === 0)
     return refused({
       reason: 'subject_not_allowed',

@@ -1,9 +1,7 @@
 import type { Refusal } from './refusal.ts';
 
 /** A result, or the reason of a refusal. */
-export type Outcome<T> =
-  | { readonly ok: true; readonly value: T }
-  | { readonly ok: false; readonly refusal: Refusal };
+export type Outcome<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly refusal: Refusal };
 
 export const ok = <T>(value: T): Outcome<T> => ({ ok: true, value });
 

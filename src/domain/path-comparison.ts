@@ -15,17 +15,9 @@ export type Differences = number;
 export const LETTER_CASE: Differences = 1;
 export const TRAILING_SLASH: Differences = 2;
 /** Each set at its own index. */
-export const ALL_DIFFERENCES: readonly Differences[] = [
-  0,
-  LETTER_CASE,
-  TRAILING_SLASH,
-  LETTER_CASE | TRAILING_SLASH,
-];
+export const ALL_DIFFERENCES: readonly Differences[] = [0, LETTER_CASE, TRAILING_SLASH, LETTER_CASE | TRAILING_SLASH];
 
-const selectDifferences = (
-  reading: PathComparison,
-  matches: (mode: PathComparisonMode) => boolean,
-): Differences =>
+const selectDifferences = (reading: PathComparison, matches: (mode: PathComparisonMode) => boolean): Differences =>
   (matches(reading.letterCase) ? LETTER_CASE : 0) | (matches(reading.trailingSlash) ? TRAILING_SLASH : 0);
 
 export const getIgnoredDifferences = (reading: PathComparison): Differences =>
@@ -60,17 +52,12 @@ export function normalizePath(segments: readonly string[], ignored: Differences)
 }
 
 /** Matches a normalized path if the pattern matches some spelling of it. */
-export function normalizePattern(
-  pattern: readonly PatternSegment[],
-  ignored: Differences,
-): readonly PatternSegment[] {
+export function normalizePattern(pattern: readonly PatternSegment[], ignored: Differences): readonly PatternSegment[] {
   const last = pattern.at(-1);
   const endsInSlash = typeof last === 'object' && last.literal === '';
   const kept = (ignored & TRAILING_SLASH) !== 0 && endsInSlash ? pattern.slice(0, -1) : pattern;
   if ((ignored & LETTER_CASE) === 0) return kept;
-  return kept.map((segment) =>
-    typeof segment === 'string' ? segment : { literal: foldCase(segment.literal) },
-  );
+  return kept.map((segment) => (typeof segment === 'string' ? segment : { literal: foldCase(segment.literal) }));
 }
 
 /** Has no other spelling: lower-case ASCII without a trailing slash. */
@@ -117,8 +104,7 @@ export function patternCovers(wide: readonly PatternSegment[], narrow: readonly 
     if (segment === '**') return true;
     const other = narrow[index];
     if (other === undefined || other === '**') return false;
-    if (segment === '*' ? other !== '*' && other.literal === '' : !isSameLiteral(other, segment.literal))
-      return false;
+    if (segment === '*' ? other !== '*' && other.literal === '' : !isSameLiteral(other, segment.literal)) return false;
   }
   return wide.length === narrow.length;
 }

@@ -29,16 +29,10 @@ export function createProfile({ name, email, groups }: Profile): Profile | undef
 }
 
 const isUsableText = (text: string | undefined): text is string =>
-  text !== undefined &&
-  text !== '' &&
-  text.length <= MAX_TEXT_LENGTH &&
-  text.isWellFormed() &&
-  !/\p{Cc}/u.test(text);
+  text !== undefined && text !== '' && text.length <= MAX_TEXT_LENGTH && text.isWellFormed() && !/\p{Cc}/u.test(text);
 
 const isUsableList = (groups: readonly string[]): boolean =>
-  groups.length > 0 &&
-  groups.every(isUsableText) &&
-  Buffer.byteLength(JSON.stringify(groups)) <= MAX_GROUPS_BYTES;
+  groups.length > 0 && groups.every(isUsableText) && Buffer.byteLength(JSON.stringify(groups)) <= MAX_GROUPS_BYTES;
 
 export const createUserProfile = ({ userName, email, groups }: User): Profile | undefined =>
   createProfile({
@@ -57,10 +51,7 @@ export function updateProfile(known: Profile | undefined, user: User | undefined
   return createProfile({ ...known, groups: [...user.groups].toSorted() });
 }
 
-export function selectClaims(
-  profile: Profile | undefined,
-  claims: ReadonlySet<ProfileClaim>,
-): Profile | undefined {
+export function selectClaims(profile: Profile | undefined, claims: ReadonlySet<ProfileClaim>): Profile | undefined {
   const { name, email, groups } = profile ?? {};
   return createProfile({
     ...(name !== undefined && claims.has('name') && { name }),

@@ -6,15 +6,7 @@ const HTTPS = /^https:\/\/[^/?@]+(?:[/?].*)?$/;
 /** RFC 8252 §7.1: a reversed domain name, so that no two apps have the same by accident. */
 const PRIVATE_USE = /^[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)+:\/{0,2}[^/].*$/;
 /** The parameters of an authorization response (RFC 6749 §4.1.2, RFC 9207 §2). */
-const RESPONSE_PARAMETERS = [
-  'code',
-  'state',
-  'iss',
-  'error',
-  'error_description',
-  'error_uri',
-  'response',
-] as const;
+const RESPONSE_PARAMETERS = ['code', 'state', 'iss', 'error', 'error_description', 'error_uri', 'response'] as const;
 
 /** Why a redirect URI cannot be registered. */
 export function findRedirectUriProblem(text: string): string | undefined {

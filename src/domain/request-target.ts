@@ -65,9 +65,7 @@ function parseAbsoluteForm(raw: string, options: TargetOptions): ParsedTarget {
   const authority = normalizeAuthority(rawAuthority, scheme.toLowerCase());
   if (!options.isServedAuthority(authority)) return { kind: 'misdirected', authority };
   const parsed = parseOriginForm(rest.startsWith('/') ? rest : `/${rest}`, options.encodedSlash);
-  return parsed.kind === 'target'
-    ? { kind: 'target', target: { ...parsed.target, authority: rawAuthority } }
-    : parsed;
+  return parsed.kind === 'target' ? { kind: 'target', target: { ...parsed.target, authority: rawAuthority } } : parsed;
 }
 
 /** Lower case, without the default port. */

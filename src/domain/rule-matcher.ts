@@ -255,8 +255,7 @@ function assignStricterRules(
     const possiblyIgnored = getPossiblyIgnored(indexed);
     if (possiblyIgnored === 0) continue;
     const first = firstLiteral(indexed);
-    const candidates =
-      first === undefined ? all : [...(byFirst.get(first) ?? []), ...(byFirst.get(undefined) ?? [])];
+    const candidates = first === undefined ? all : [...(byFirst.get(first) ?? []), ...(byFirst.get(undefined) ?? [])];
     const stricter = candidates.filter(
       (other) => other !== indexed && isStricterOverlap(indexed, other, possiblyIgnored),
     );
@@ -305,8 +304,7 @@ function findStricterRule(
   segments: readonly string[],
 ): IndexedRule | undefined {
   if (stricterRules === undefined || (stricterRules.plain && isPlainPath(segments))) return undefined;
-  const isMatch = (one: IndexedRule): boolean =>
-    stricterRules.rules.has(one) && !matchesAsSent(one, segments);
+  const isMatch = (one: IndexedRule): boolean => stricterRules.rules.has(one) && !matchesAsSent(one, segments);
   return findInTrees(stricterRules.trees, input, segments, isMatch);
 }
 
@@ -323,8 +321,7 @@ function findInTrees(
     const path = (ignores & TRAILING_SLASH) === 0 ? segments : stripTrailingSlash(segments);
     const hostRoot = byHost.get(name);
     const found =
-      (hostRoot && searchAny(hostRoot, 0, path, ignores, isMatch)) ??
-      searchAny(anyHost, 0, path, ignores, isMatch);
+      (hostRoot && searchAny(hostRoot, 0, path, ignores, isMatch)) ?? searchAny(anyHost, 0, path, ignores, isMatch);
     if (found !== undefined) return found;
   }
   return undefined;
@@ -387,8 +384,7 @@ function search(
   if (segment === undefined) return findFirstMatch(node.exact, method, found);
   const literal = node.literal.get(segment);
   if (literal !== undefined) found = search(literal, at + 1, path, method, found);
-  if (node.wildcard !== undefined && segment !== '')
-    found = search(node.wildcard, at + 1, path, method, found);
+  if (node.wildcard !== undefined && segment !== '') found = search(node.wildcard, at + 1, path, method, found);
   return found;
 }
 
@@ -404,15 +400,10 @@ function findFirstMatch(
   return best;
 }
 
-const allowsMethod = ({ methods }: AccessRule, method: string): boolean =>
-  methods === undefined || methods.has(method);
+const allowsMethod = ({ methods }: AccessRule, method: string): boolean => methods === undefined || methods.has(method);
 
 /** `path`: of the input, normalized for the rule. */
-function findMismatch(
-  indexed: IndexedRule,
-  input: MatchInput,
-  path: readonly string[],
-): Mismatch | undefined {
+function findMismatch(indexed: IndexedRule, input: MatchInput, path: readonly string[]): Mismatch | undefined {
   const { rule, host, ignores } = indexed;
   if (!patternMatches(getPattern(indexed, ignores), path)) return 'path';
   if (host !== undefined && host !== normalizeHost(input.host)) return 'host';

@@ -6,13 +6,11 @@ import { covers } from './scope.ts';
 export function isAtLeastAsStrict(rule: AccessRule, other: AccessRule): boolean {
   if (rule.websocket === true && other.websocket !== true) return false;
   const limits = getEnforcedLimits(rule);
-  if (!getEnforcedLimits(other).every((limit) => limits.some((own) => isAtLeastAsLow(own, limit))))
-    return false;
+  if (!getEnforcedLimits(other).every((limit) => limits.some((own) => isAtLeastAsLow(own, limit)))) return false;
   if (allowsAll(other)) return true;
   if (allowsAll(rule)) return false;
   if (other.requirement.kind === 'scope') {
-    if (rule.requirement.kind !== 'scope' || !covers(rule.requirement.scope, other.requirement.scope))
-      return false;
+    if (rule.requirement.kind !== 'scope' || !covers(rule.requirement.scope, other.requirement.scope)) return false;
   }
   if (!getAcceptedIssuers(rule).isSubsetOf(getAcceptedIssuers(other))) return false;
   if (!acceptsAudiencesOf(rule, other)) return false;

@@ -19,8 +19,7 @@ export function parseScope(text: string, syntax: ScopeSyntax = { allowSpaces: fa
   const malformed = (at: number): Outcome<never> => refused({ reason: 'scope_malformed', at });
   if (text.length > MAX_LENGTH) return malformed(MAX_LENGTH);
 
-  const isSeparator = (char: string | undefined): boolean =>
-    char === ';' || (syntax.allowSpaces && char === ' ');
+  const isSeparator = (char: string | undefined): boolean => char === ';' || (syntax.allowSpaces && char === ' ');
   const scope = new Map<string, Set<string>>();
   let at = 0;
   const readToken = (pattern: RegExp): string | undefined => {
@@ -135,8 +134,6 @@ export function narrowScope(requested: Scope, limits: readonly Scope[]): Scope {
   let narrowed = requested;
   for (const limit of limits) narrowed = intersectScopes(narrowed, limit);
   return new Map(
-    [...narrowed].filter(
-      ([resource, permissions]) => permissions.size > 0 || requested.get(resource)?.size === 0,
-    ),
+    [...narrowed].filter(([resource, permissions]) => permissions.size > 0 || requested.get(resource)?.size === 0),
   );
 }

@@ -48,8 +48,7 @@ export function parseSubjectPattern(text: string): ParsedSubjectPattern {
 export function matchesSubject({ parts, isOpen }: SubjectPattern, subject: string): boolean {
   const split = splitParts(subject);
   if (isOpen ? split.length <= parts.length : split.length !== parts.length) return false;
-  if (isOpen && split.slice(parts.length).every(({ text, separator }) => text === '' && separator === ''))
-    return false;
+  if (isOpen && split.slice(parts.length).every(({ text, separator }) => text === '' && separator === '')) return false;
   return parts.every((part, index) => {
     const { text, separator } = split[index] as Part;
     if (separator !== part.separator) return false;

@@ -68,20 +68,13 @@ type ClientDeps = Pick<GrantDeps, 'integrations'>;
 
 const malformed = (detail: string): Outcome<never> => refused({ reason: 'request_malformed', detail });
 
-export const hasCodeGrant = ({
-  grants,
-  redirectUris = [],
-  documentHosts = [],
-  templateId,
-}: Integration): boolean =>
+export const hasCodeGrant = ({ grants, redirectUris = [], documentHosts = [], templateId }: Integration): boolean =>
   grants.has('code') && (templateId !== undefined || redirectUris.length > 0 || documentHosts.length > 0);
 
 export function getCodeIntegration({ integrations }: ClientDeps, clientId: string): Outcome<Integration> {
   const integration = integrations.get(clientId);
   if (integration === undefined) return refused({ reason: 'client_unknown', clientId });
-  return hasCodeGrant(integration)
-    ? ok(integration)
-    : refused({ reason: 'grant_type_not_allowed', grantType: 'code' });
+  return hasCodeGrant(integration) ? ok(integration) : refused({ reason: 'grant_type_not_allowed', grantType: 'code' });
 }
 
 interface ClientRedirect {
@@ -104,8 +97,7 @@ export async function findClientRedirect(
   const { redirectUris, claimedName } = client.value;
   const redirectUri = parameters.get('redirect_uri');
   const isRegistered =
-    redirectUri !== undefined &&
-    redirectUris.some((registered) => matchesRedirectUri(registered, redirectUri));
+    redirectUri !== undefined && redirectUris.some((registered) => matchesRedirectUri(registered, redirectUri));
   return isRegistered
     ? ok({ integration: found.value, redirectUri, ...(claimedName !== undefined && { claimedName }) })
     : refused({ reason: 'redirect_uri_invalid', redirectUri: formatUriForLog(redirectUri) });
@@ -145,16 +137,14 @@ export function readAuthorizationRequest(
   const responseType = parameters.get('response_type');
   if (responseType === undefined) return malformed('response_type is required.');
   if (responseType !== 'code') return refused({ reason: 'response_type_unsupported' });
-  if ((parameters.get('response_mode') ?? 'query') !== 'query')
-    return malformed('response_mode must be query.');
+  if ((parameters.get('response_mode') ?? 'query') !== 'query') return malformed('response_mode must be query.');
   if (!integration.access.some(({ grants }) => grants === undefined || grants.has('code')))
     return refused({ reason: 'grant_type_not_allowed', grantType: 'code' });
 
   const challenge = parameters.get('code_challenge');
   if (challenge === undefined) return malformed('code_challenge is required (PKCE, RFC 7636).');
   // Omitted, it is "plain".
-  if (parameters.get('code_challenge_method') !== 'S256')
-    return malformed('code_challenge_method must be S256.');
+  if (parameters.get('code_challenge_method') !== 'S256') return malformed('code_challenge_method must be S256.');
   if (!THUMBPRINT.test(challenge)) return malformed('code_challenge must be 43 characters in base64url.');
   const proofKey = parameters.get('dpop_jkt');
   if (proofKey !== undefined && !THUMBPRINT.test(proofKey))
@@ -208,8 +198,7 @@ function readSignInRequirements(parameters: Parameters, now: Epoch): Outcome<Sig
   if (!prompts.isSubsetOf(PROMPTS)) return malformed('prompt has an unknown value.');
   if (prompts.has('none')) return refused({ reason: 'interaction_required' });
   const maxAge = parameters.get('max_age');
-  if (maxAge !== undefined && !/^[0-9]{1,9}$/.test(maxAge))
-    return malformed('max_age must be a number of seconds.');
+  if (maxAge !== undefined && !/^[0-9]{1,9}$/.test(maxAge)) return malformed('max_age must be a number of seconds.');
   prompts.delete('consent');
   const greatestAge = prompts.has('login') ? '0' : maxAge;
   return ok({

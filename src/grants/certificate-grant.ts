@@ -54,19 +54,18 @@ export async function identifyByCertificate(
   return ok({ user, certificate: validated.value });
 }
 
-const toGrantCertificate = ({
+const toGrantCertificate = ({ fingerprint, serial, subject, issuer }: ValidatedCertificate): GrantCertificate => ({
   fingerprint,
   serial,
   subject,
   issuer,
-}: ValidatedCertificate): GrantCertificate => ({ fingerprint, serial, subject, issuer });
+});
 
 /** Undefined if the user is allowed nothing. */
 function getDefaultScope(integration: Integration, user: User): string | undefined {
   const access = getAllowedScope(integration, user, 'certificate');
   return (
-    formatOAuthScope(access === undefined ? integration.scope : intersectScopes(access, integration.scope)) ||
-    undefined
+    formatOAuthScope(access === undefined ? integration.scope : intersectScopes(access, integration.scope)) || undefined
   );
 }
 

@@ -36,8 +36,7 @@ interface ClientAuthDeps {
 const HASH_PREFIX = 'sha256:';
 
 /** Client secrets are random, so a fast hash suffices: they cannot be guessed, and a request costs no CPU time. */
-export const hashClientSecret = (secret: string): string =>
-  `${HASH_PREFIX}${hash('sha256', secret, 'base64url')}`;
+export const hashClientSecret = (secret: string): string => `${HASH_PREFIX}${hash('sha256', secret, 'base64url')}`;
 
 /** Compared where there is none, so that the response time reveals nothing. */
 const DECOY_HASH = hashClientSecret(randomBytes(32).toString('base64url'));
@@ -88,10 +87,7 @@ export async function authenticateClient(
   });
 }
 
-const readAssertedClient = (
-  { assertions }: ClientAuthDeps,
-  credential: ClientCredential,
-): string | undefined =>
+const readAssertedClient = ({ assertions }: ClientAuthDeps, credential: ClientCredential): string | undefined =>
   credential.method === 'private_key_jwt' ? assertions.readClient(credential.assertion) : undefined;
 
 const hasCredential = (integration: Integration, method: ClientAuthMethod): boolean =>

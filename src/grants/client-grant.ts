@@ -47,8 +47,7 @@ export async function grantToClient(
   assertAuditAvailable(deps);
   const integration = deps.integrations.get(clientId);
   if (integration === undefined) return refused({ reason: 'client_unknown', clientId });
-  if (!integration.grants.has('client'))
-    return refused({ reason: 'grant_type_not_allowed', grantType: 'client' });
+  if (!integration.grants.has('client')) return refused({ reason: 'grant_type_not_allowed', grantType: 'client' });
   const missingProof = findMissingProof(integration, proofKey);
   if (missingProof !== undefined) return refused(missingProof);
   const requestedScope = scope ?? formatOAuthScope(integration.scope);

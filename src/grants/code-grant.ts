@@ -110,8 +110,7 @@ export function checkApprovable(
   if (!integration.ok) return integration;
   if (user.disabled) return refused({ reason: 'identity_disabled', identity: user.identity });
   const { audience = integration.value.audience?.[0] } = request;
-  if (!issuesFor(integration.value, audience))
-    return refused({ reason: 'target_invalid', target: 'this resource' });
+  if (!issuesFor(integration.value, audience)) return refused({ reason: 'target_invalid', target: 'this resource' });
   const scope = findApprovableScope(integration.value, request.scope, user);
   return scope.ok ? ok({ ...scope.value, audience }) : scope;
 }
@@ -199,11 +198,7 @@ export async function approveAuthorization(
 }
 
 /** Returns false if it was decided already. */
-export async function denyAuthorization(
-  deps: GrantDeps,
-  request: AuthorizationRequest,
-  user: User,
-): Promise<boolean> {
+export async function denyAuthorization(deps: GrantDeps, request: AuthorizationRequest, user: User): Promise<boolean> {
   if ((await createDecisionNote(deps, request, { state: 'denied' })) === 'taken') {
     // A second click of the user.
     return (await readDecision(deps, request.id))?.decision.state === 'denied';
@@ -235,10 +230,7 @@ interface CodeTokenRequest {
  * Exchanges a code for a grant, once: the id of the grant is derived from the code, and a store creates an id only once. Every further
  * use revokes the grant (RFC 6749 §4.1.2).
  */
-export async function exchangeCode(
-  deps: GrantDeps,
-  params: CodeTokenRequest,
-): Promise<Outcome<IssuedTokens>> {
+export async function exchangeCode(deps: GrantDeps, params: CodeTokenRequest): Promise<Outcome<IssuedTokens>> {
   const integration = getCodeIntegration(deps, params.clientId);
   if (!integration.ok) return integration;
   const authentication = requireAuthentication(integration.value, params);
@@ -312,11 +304,7 @@ function findMismatch(
 }
 
 /** Returns undefined if the code was not used. */
-async function revokeIfSpent(
-  deps: GrantDeps,
-  grantId: string,
-  clientId: string,
-): Promise<Outcome<never> | undefined> {
+async function revokeIfSpent(deps: GrantDeps, grantId: string, clientId: string): Promise<Outcome<never> | undefined> {
   const found = await deps.store.grants.read(grantId);
   if (found === undefined) return undefined;
   const { record } = found;

@@ -22,10 +22,7 @@ export const createCommonErrors = (newGrantHint: string) =>
       ({ excess }) =>
         `The API integration does not allow the scope ${excess}; request less, or have its administrator add it.`,
     ),
-    scope_exceeds_grant: describe(
-      INVALID_SCOPE,
-      ({ excess }) => `The grant does not include the scope ${excess}.`,
-    ),
+    scope_exceeds_grant: describe(INVALID_SCOPE, ({ excess }) => `The grant does not include the scope ${excess}.`),
     grant_type_not_allowed: describe(
       UNAUTHORIZED_CLIENT,
       ({ grantType }) => `The API integration does not allow the ${grantType} grant.`,
@@ -79,15 +76,9 @@ export const CODE_ERRORS = {
     'The metadata document at client_id cannot be used.',
   ),
   response_type_unsupported: describe(INVALID_REQUEST, 'response_type must be code.'),
-  interaction_required: describe(
-    INVALID_REQUEST,
-    'The user must approve the request: prompt=none is not supported.',
-  ),
+  interaction_required: describe(INVALID_REQUEST, 'The user must approve the request: prompt=none is not supported.'),
   code_unknown: describe(INVALID_GRANT, 'The code is not valid, or has expired. Start a new authorization.'),
-  code_used: describe(
-    INVALID_GRANT,
-    'The code was already used, so the grant was revoked. Start a new authorization.',
-  ),
+  code_used: describe(INVALID_GRANT, 'The code was already used, so the grant was revoked. Start a new authorization.'),
   code_binding_mismatch: describe(
     INVALID_GRANT,
     ({ parameter }) => `${parameter} does not match the authorization request of this code.`,
@@ -101,20 +92,14 @@ export const formatErrorDescription = (text: string): string =>
 /** Errors of the client certificate itself. */
 export const createCertificateErrors = (error: ErrorCode) =>
   ({
-    certificate_issuer_not_approved: describe(
-      error,
-      'The client certificate was not issued by an approved issuer.',
-    ),
+    certificate_issuer_not_approved: describe(error, 'The client certificate was not issued by an approved issuer.'),
     certificate_outside_validity: describe(error, 'The client certificate is not valid now.'),
     certificate_revoked: describe(error, 'The client certificate was revoked by its issuer.'),
     certificate_status_unknown: describe(
       error,
       'The client certificate cannot be checked: its issuer has no current revocation list, or its OCSP responder does not know it.',
     ),
-    certificate_unusable: describe(
-      error,
-      ({ detail }) => `The client certificate cannot be used here: ${detail}.`,
-    ),
+    certificate_unusable: describe(error, ({ detail }) => `The client certificate cannot be used here: ${detail}.`),
     certificate_name_unusable: describe(
       error,
       ({ detail }) => `The client certificate has no single clear identity: ${detail}.`,
@@ -126,8 +111,5 @@ export const createIdentityErrors = (error: ErrorCode) =>
   ({
     identity_unknown: describe(error, 'The identity in the certificate is not in the directory.'),
     identity_disabled: describe(error, 'The identity in the certificate is disabled.'),
-    identity_without_access: describe(
-      error,
-      'The identity in the certificate has no access to any API integration.',
-    ),
+    identity_without_access: describe(error, 'The identity in the certificate has no access to any API integration.'),
   }) satisfies Partial<ErrorTable>;

@@ -69,7 +69,5 @@ export const forRequest = (
 });
 
 /** The id where the integration is no longer configured. */
-export const getIntegrationName = (
-  { integrations }: Pick<GrantDeps, 'integrations'>,
-  clientId: string,
-): string => integrations.get(clientId)?.name ?? clientId;
+export const getIntegrationName = ({ integrations }: Pick<GrantDeps, 'integrations'>, clientId: string): string =>
+  integrations.get(clientId)?.name ?? clientId;

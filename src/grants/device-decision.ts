@@ -33,10 +33,7 @@ export interface DeviceApprovalRequest {
 }
 
 /** Malformed, unknown and expired user codes are indistinguishable. */
-export async function findApprovalRequest(
-  deps: GrantDeps,
-  typedCode: string,
-): Promise<Outcome<DeviceApprovalRequest>> {
+export async function findApprovalRequest(deps: GrantDeps, typedCode: string): Promise<Outcome<DeviceApprovalRequest>> {
   const code = parseUserCode(typedCode);
   for (const key of deps.sealer.digests('user code', code ?? typedCode.slice(0, 64))) {
     const entry = await deps.store.userCodes.read(key);
@@ -46,10 +43,7 @@ export async function findApprovalRequest(
 }
 
 /** Refused when the request was already decided or has expired. */
-export async function readApprovalRequest(
-  deps: GrantDeps,
-  requestId: string,
-): Promise<Outcome<DeviceApprovalRequest>> {
+export async function readApprovalRequest(deps: GrantDeps, requestId: string): Promise<Outcome<DeviceApprovalRequest>> {
   const found = await deps.store.devices.read(requestId);
   if (found === undefined) return refused({ reason: 'device_code_unknown' });
   const pending = checkDecidable(found.record, found.now);
@@ -160,12 +154,7 @@ async function updateDeviceRequest(
       await deps.store.waitUntilDurable();
       return ok({ request, changed: false });
     }
-    const written = await deps.store.devices.replace(
-      requestId,
-      found.version,
-      request,
-      keepRequestUntil(request),
-    );
+    const written = await deps.store.devices.replace(requestId, found.version, request, keepRequestUntil(request));
     if (written === 'replaced') return ok({ request, changed: true });
   }
   throw new Fault('overloaded', `device request ${requestId} has too many concurrent updates`);

@@ -49,8 +49,7 @@ const MAX_CODE_ATTEMPTS = 8;
 const MAX_RACES = 8;
 
 /** The id of the request and later of its grant: a digest, so that the store does not hold the device code. */
-export const deriveRequestId = (deviceCode: string): string =>
-  hash('sha256', deviceCode, 'base64url').slice(0, 22);
+export const deriveRequestId = (deviceCode: string): string => hash('sha256', deviceCode, 'base64url').slice(0, 22);
 
 const randomUserCode = (): string =>
   Array.from({ length: 8 }, () => USER_CODE_ALPHABET[randomInt(USER_CODE_ALPHABET.length)]).join('');
@@ -67,10 +66,7 @@ export function getDeviceIntegration(deps: GrantDeps, clientId: string): Outcome
 }
 
 /** Whether any client can use the device flow. */
-export const offersDeviceFlow = ({
-  policy,
-  integrations,
-}: Pick<GrantDeps, 'policy' | 'integrations'>): boolean =>
+export const offersDeviceFlow = ({ policy, integrations }: Pick<GrantDeps, 'policy' | 'integrations'>): boolean =>
   policy.device.enabled && integrations.values().some(({ grants }) => grants.has('device'));
 
 /** Otherwise a client with a secret or a key could be used without it through the token API, which knows neither. */
@@ -141,11 +137,7 @@ export async function startDeviceAuthorization(
 }
 
 /** Returns the user code; undefined if too many requests are pending. */
-async function storeIfAdmitted(
-  deps: GrantDeps,
-  request: DeviceRequest,
-  now: Epoch,
-): Promise<string | undefined> {
+async function storeIfAdmitted(deps: GrantDeps, request: DeviceRequest, now: Epoch): Promise<string | undefined> {
   try {
     const { admitted, evicted } = await deps.pendingLimiter.admit(request, now);
     for (const id of evicted) await expireEvicted(deps, id);
@@ -184,8 +176,7 @@ async function registerUserCode(deps: GrantDeps, request: DeviceRequest): Promis
   for (let attempts = 0; attempts < MAX_CODE_ATTEMPTS; attempts += 1) {
     const code = randomUserCode();
     const key = deps.sealer.digest('user code', code);
-    if ((await deps.store.userCodes.create(key, { requestId: request.id }, request.expires)) === 'created')
-      return code;
+    if ((await deps.store.userCodes.create(key, { requestId: request.id }, request.expires)) === 'created') return code;
   }
   throw new Fault('overloaded', 'no unused user code was found');
 }
@@ -208,10 +199,7 @@ interface DeviceTokenRequest {
  * Exchanges a confirmed device code for a grant, once: the grant takes the id of the request, and a store creates an id
  * only once, so the second of two concurrent exchanges fails on any worker.
  */
-export async function exchangeDeviceCode(
-  deps: GrantDeps,
-  params: DeviceTokenRequest,
-): Promise<Outcome<IssuedTokens>> {
+export async function exchangeDeviceCode(deps: GrantDeps, params: DeviceTokenRequest): Promise<Outcome<IssuedTokens>> {
   assertAuditAvailable(deps);
   const integration = getDeviceIntegration(deps, params.clientId);
   if (!integration.ok) return integration;
@@ -271,10 +259,7 @@ export async function exchangeDeviceCode(
     ...(params.clientAuthenticated === true && { clientAuthenticated: true }),
     ...binding.value,
   });
-  if (
-    (await deps.store.grants.create(id, grant, getGrantRecordExpiry(grant, keepRequestUntil(record)))) ===
-    'taken'
-  ) {
+  if ((await deps.store.grants.create(id, grant, getGrantRecordExpiry(grant, keepRequestUntil(record)))) === 'taken') {
     deps.log.audit('device_code_replayed', { request: id, client: params.clientId });
     return refused({ reason: 'device_code_used' });
   }

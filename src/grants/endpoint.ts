@@ -218,9 +218,7 @@ function describePresentedCertificate<Name extends string>(
   context: RequestContext,
   { reason }: Refusal,
 ): LogFields {
-  return /^(?:certificate|identity)_/.test(reason)
-    ? describeCertificate(grantDeps, getCertificate(context)?.der)
-    : {};
+  return /^(?:certificate|identity)_/.test(reason) ? describeCertificate(grantDeps, getCertificate(context)?.der) : {};
 }
 
 /** Temporary, and never reported as an error of the client. */

@@ -44,10 +44,7 @@ interface ExchangedTokens extends IssuedTokens {
 }
 
 /** Issues a grant for the holder of a token of a trusted issuer (RFC 8693, RFC 7523 §2.1). One write. */
-export async function grantByExchange(
-  deps: GrantDeps,
-  params: ExchangeRequest,
-): Promise<Outcome<ExchangedTokens>> {
+export async function grantByExchange(deps: GrantDeps, params: ExchangeRequest): Promise<Outcome<ExchangedTokens>> {
   assertAuditAvailable(deps);
   const integration = deps.integrations.get(params.clientId);
   if (integration === undefined) return refused({ reason: 'client_unknown', clientId: params.clientId });
@@ -67,13 +64,7 @@ export async function grantByExchange(
   const allowed =
     entries.length > 0 && !scope.ok
       ? scope
-      : checkExchangeAllowed(
-          integration,
-          entries,
-          subject.value,
-          identity,
-          scope.ok ? scope.value : new Map(),
-        );
+      : checkExchangeAllowed(integration, entries, subject.value, identity, scope.ok ? scope.value : new Map());
   if (!allowed.ok) return allowed;
   const binding = await bindToCertificate(integration, subject.value, params);
   if (!binding.ok) return binding;
@@ -128,9 +119,7 @@ async function readSubjectToken(deps: GrantDeps, params: ExchangeRequest): Promi
     proofKey: params.proofKey,
     certificate: () => certificate,
   });
-  return fault === undefined
-    ? ok(found)
-    : refused({ reason: 'subject_token_invalid', fault, issuer: found.issuer });
+  return fault === undefined ? ok(found) : refused({ reason: 'subject_token_invalid', fault, issuer: found.issuer });
 }
 
 const describeRejection = (rejected: RejectedToken | undefined): RefusalOf<'subject_token_invalid'> => {
@@ -166,6 +155,4 @@ export function requireCertificateBinding(
 
 /** A store creates an id only once, on any replica. Undefined: the token has no `jti`. */
 const deriveSingleUseId = ({ issuer, tokenId }: SubjectToken): string | undefined =>
-  tokenId === undefined
-    ? undefined
-    : hash('sha256', `exchange ${issuer} ${tokenId}`, 'base64url').slice(0, 22);
+  tokenId === undefined ? undefined : hash('sha256', `exchange ${issuer} ${tokenId}`, 'base64url').slice(0, 22);

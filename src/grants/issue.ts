@@ -1,11 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
-import {
-  computeAccessExpiry,
-  formatFingerprint,
-  type Grant,
-  type GrantCertificate,
-} from '../domain/grant.ts';
+import { computeAccessExpiry, formatFingerprint, type Grant, type GrantCertificate } from '../domain/grant.ts';
 import {
   checkExchangeAllowed,
   checkGrantAllowed,
@@ -59,10 +54,8 @@ interface NewGrant {
 export const randomGrantId = (): string => randomBytes(17).toString('base64url').slice(0, 22);
 
 /** The issue time of grants, tokens and sessions: never ahead of the store's clock, which a store that has lost its revocations compares it with. */
-export const getIssueTime = (
-  { store }: { readonly store: Pick<GrantDeps['store'], 'time'> },
-  now: Epoch,
-): Epoch => Math.min(now, store.time?.() ?? now);
+export const getIssueTime = ({ store }: { readonly store: Pick<GrantDeps['store'], 'time'> }, now: Epoch): Epoch =>
+  Math.min(now, store.time?.() ?? now);
 
 export function createGrant(
   deps: GrantDeps,
@@ -182,9 +175,7 @@ export function describeCertificate(
   der: Uint8Array | undefined,
 ): LogFields {
   const description = der && certificateValidator.describe(der);
-  return description === undefined
-    ? {}
-    : { ...certificateFields(description), certificate_issuer: description.issuer };
+  return description === undefined ? {} : { ...certificateFields(description), certificate_issuer: description.issuer };
 }
 
 /** The fields of a grant in audit events. */

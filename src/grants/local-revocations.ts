@@ -58,8 +58,7 @@ export function createLocalRevocations({
   return {
     async announce(revocation) {
       // Not for superseded tokens: they are superseded together with the refresh, or not at all.
-      const revokesGrant =
-        revocation.of === 'grant' && revocation.belowGeneration === Number.POSITIVE_INFINITY;
+      const revokesGrant = revocation.of === 'grant' && revocation.belowGeneration === Number.POSITIVE_INFINITY;
       // Before the announcement, because a stalled disk takes seconds to fail.
       if (revokesGrant) rejectLocally(revocation.grantId, revocation);
       await log.announce(revocation);

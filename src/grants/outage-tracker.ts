@@ -76,8 +76,7 @@ export class OutageTracker {
   /** Outages that pause the retry window of a rotation at `rotatedAt`, including a current one. Throws while unknown. */
   getOutages(now: Epoch, rotatedAt: Epoch): readonly Outage[] {
     const last = this.#lastRenewal;
-    if (last === undefined)
-      throw new Fault('store_unavailable', 'the time of the last service is not known yet');
+    if (last === undefined) throw new Fault('store_unavailable', 'the time of the last service is not known yet');
     const lapsed = getLapseTime(last, now);
     if (lapsed < now && rotatedAt > lapsed && this.#secondsSinceReached() >= 2 * last.lease)
       throw new Fault('store_unavailable', 'it is not known yet whether other processes were available');
@@ -140,8 +139,7 @@ export class OutageTracker {
     const renewed = renewNote(note, { now, lease, lapsed });
     if (renewed !== note) {
       const record = formatNote(renewed);
-      if ((await store.notes.replace(SERVING_NOTE, found.version, record, KEEP_FOREVER)) === 'stale')
-        return false;
+      if ((await store.notes.replace(SERVING_NOTE, found.version, record, KEEP_FOREVER)) === 'stale') return false;
     }
     // Another process may have renewed the lease, while writes of this one are not durable.
     await store.waitUntilDurable();

@@ -27,9 +27,7 @@ export function createPendingDeviceLimiter({
   const getClientName = (clientId: string): string => digestName(`pending\nclient ${clientId}`);
   const createEntry = ({ id, askedFrom, expires }: PendingDeviceRequest): PendingEntry => ({
     id,
-    networks: getNetworks(askedFrom).map((network) =>
-      digestName(`pending\n${network}`).slice(0, DIGEST_LENGTH),
-    ),
+    networks: getNetworks(askedFrom).map((network) => digestName(`pending\n${network}`).slice(0, DIGEST_LENGTH)),
     expires,
   });
   return {

@@ -40,11 +40,7 @@ export const deviceCodeRateLimitKey = (
 
 /** The TLS handshake proved possession of the key. An unknown client_id does not create another key. */
 export function certificateRateLimitKey(
-  {
-    certificateValidator,
-    integrations,
-    now,
-  }: Pick<GrantDeps, 'certificateValidator' | 'integrations' | 'now'>,
+  { certificateValidator, integrations, now }: Pick<GrantDeps, 'certificateValidator' | 'integrations' | 'now'>,
   der: Uint8Array | undefined,
   clientId?: string,
 ): RateLimitKey {

@@ -45,12 +45,8 @@ export async function revokeGrant(deps: RevokeDeps, grant: Grant): Promise<void>
     if (found === undefined || found.record.revokedAt !== undefined) return;
     const revokedGrant = markRevoked(found.record, found.now);
     if (
-      (await deps.store.grants.replace(
-        grant.id,
-        found.version,
-        revokedGrant,
-        getGrantRecordExpiry(revokedGrant),
-      )) === 'replaced'
+      (await deps.store.grants.replace(grant.id, found.version, revokedGrant, getGrantRecordExpiry(revokedGrant))) ===
+      'replaced'
     )
       return;
   }
@@ -114,10 +110,7 @@ export async function revokeByToken(
 ): Promise<Outcome<Grant | undefined>> {
   // Used when the record cannot be read. An attacker could restore an earlier version of it, so the entry is kept until
   // no grant that exists today can be refreshed.
-  const longestGrant = Math.max(
-    0,
-    ...(deps.integrations?.values() ?? []).map(({ grantLifetime }) => grantLifetime),
-  );
+  const longestGrant = Math.max(0, ...(deps.integrations?.values() ?? []).map(({ grantLifetime }) => grantLifetime));
   const revocation = {
     of: 'grant',
     grantId,
@@ -138,8 +131,7 @@ export async function revokeByToken(
     return ok(undefined);
   }
   const { record } = found;
-  if (clientId !== undefined && clientId !== record.clientId)
-    return refused({ reason: 'client_mismatch', grantId });
+  if (clientId !== undefined && clientId !== record.clientId) return refused({ reason: 'client_mismatch', grantId });
   await revokeGrant(deps, record);
   if (record.revokedAt === undefined)
     deps.log.audit('grant_revoked', {

@@ -21,11 +21,7 @@ const isLive = (deps: UserGrantDeps, grant: Grant): boolean =>
   getGrantState(grant, deps.now()) === 'live' && !isGrantRevoked(deps, grant);
 
 /** The valid grants of an identity, paginated. */
-export async function listLiveGrants(
-  deps: UserGrantDeps,
-  identity: string,
-  after?: string,
-): Promise<LiveGrantPage> {
+export async function listLiveGrants(deps: UserGrantDeps, identity: string, after?: string): Promise<LiveGrantPage> {
   const found = new Map<string, Grant>();
   let next = after;
   for (let pages = 0; pages < MAX_PAGES && found.size < TARGET_COUNT; pages += 1) {
@@ -40,22 +36,14 @@ export async function listLiveGrants(
 }
 
 /** A valid grant of this identity. Grants of others are reported as unknown. */
-export async function readLiveGrant(
-  deps: UserGrantDeps,
-  identity: string,
-  grantId: string,
-): Promise<Outcome<Grant>> {
+export async function readLiveGrant(deps: UserGrantDeps, identity: string, grantId: string): Promise<Outcome<Grant>> {
   const found = await deps.store.grants.read(grantId);
   if (found === undefined || found.record.identity !== identity) return refused({ reason: 'grant_unknown' });
   return isLive(deps, found.record) ? ok(found.record) : refused({ reason: 'grant_revoked' });
 }
 
 /** Has this identity confirmed a device that can still exchange its code? */
-export async function isAwaitingExchange(
-  deps: UserGrantDeps,
-  identity: string,
-  requestId: string,
-): Promise<boolean> {
+export async function isAwaitingExchange(deps: UserGrantDeps, identity: string, requestId: string): Promise<boolean> {
   const request = (await deps.store.devices.read(requestId))?.record;
   if (request?.state !== 'confirmed' || request.identity !== identity) return false;
   // The grant takes the request's id.
@@ -63,11 +51,7 @@ export async function isAwaitingExchange(
 }
 
 /** Idempotent. */
-export async function revokeOwnGrant(
-  deps: UserGrantDeps,
-  identity: string,
-  grantId: string,
-): Promise<Outcome<Grant>> {
+export async function revokeOwnGrant(deps: UserGrantDeps, identity: string, grantId: string): Promise<Outcome<Grant>> {
   const owned = await readLiveGrant(deps, identity, grantId);
   if (!owned.ok) return owned;
   await revokeGrant(deps, owned.value);

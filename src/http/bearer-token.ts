@@ -25,8 +25,7 @@ export function readBearerToken(request: Pick<HttpRequest, 'url' | 'rawHeaders'>
     });
   const [value, ...more] = getHeaderValues(request.rawHeaders, 'authorization');
   if (value === undefined) return refused({ reason: 'token_missing' });
-  if (more.length > 0)
-    return refused({ reason: 'request_malformed', detail: 'Send one Authorization header.' });
+  if (more.length > 0) return refused({ reason: 'request_malformed', detail: 'Send one Authorization header.' });
   const token = parseBearerToken(value);
   return token === undefined ? refused({ reason: 'token_invalid', fault: 'malformed' }) : ok(token);
 }

@@ -8,9 +8,7 @@ export const foldFieldNames = (names: Iterable<string>): ReadonlySet<string> =>
   new Set(Iterator.from(names).map(foldFieldName));
 
 /** Messages repeat the same field names. The cache is bounded, so that made-up names cannot fill memory. */
-export function memoizeByFieldName<T>(
-  compute: (name: string) => NonNullable<T>,
-): (name: string) => NonNullable<T> {
+export function memoizeByFieldName<T>(compute: (name: string) => NonNullable<T>): (name: string) => NonNullable<T> {
   const cache = new Map<string, NonNullable<T>>();
   return (name) => {
     const cached = cache.get(name);

@@ -52,8 +52,7 @@ export async function readParameters(
     return malformed(`Content-Type must be ${accepted.map((name) => MEDIA_TYPES[name]).join(' or ')}.`);
   for (const option of mediaParameters) {
     const [name = '', value = ''] = option.split('=').map((part) => part.trim().toLowerCase());
-    if (name === 'charset' && value.replaceAll('"', '') !== 'utf-8')
-      return malformed('The charset must be UTF-8.');
+    if (name === 'charset' && value.replaceAll('"', '') !== 'utf-8') return malformed('The charset must be UTF-8.');
   }
   if ((headers['content-encoding'] ?? 'identity').trim().toLowerCase() !== 'identity')
     return malformed('The request body must not be compressed.');

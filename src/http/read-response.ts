@@ -15,10 +15,7 @@ export const IDENTITY_ENCODING = { 'accept-encoding': 'identity' } as const;
  * The body. Rejects content codings (RFC 9110 §8.4.1), since gzip shrinks zeros to a thousandth and the limit would
  * not hold. The caller's abort signal must cover the body as well.
  */
-export async function readResponseBytes(
-  { headers, body }: ReceivedResponse,
-  maxBytes: number,
-): Promise<Buffer> {
+export async function readResponseBytes({ headers, body }: ReceivedResponse, maxBytes: number): Promise<Buffer> {
   const problem = findProblem(headers, maxBytes);
   const bytes = await readAtMost(body, problem === undefined ? maxBytes : 0);
   if (bytes === undefined) throw new UnusableResponse(problem ?? describeTooLong(maxBytes));

@@ -21,13 +21,7 @@ const NO_STORE_HEADERS = {
 /** Short printable ASCII; other characters become question marks. */
 const toReasonPhrase = (text: string): string => text.replace(/[^\x20-\x7e]/g, '?').slice(0, 120);
 
-export const createJsonReply = ({
-  status,
-  body,
-  headers = {},
-  close = false,
-  reason,
-}: JsonResponse): Reply => ({
+export const createJsonReply = ({ status, body, headers = {}, close = false, reason }: JsonResponse): Reply => ({
   status,
   headers: { ...NO_STORE_HEADERS, 'content-type': 'application/json; charset=utf-8', ...headers },
   body: JSON.stringify(body),

@@ -48,8 +48,7 @@ export class RequestHead {
     const { host, length, transferCoding, expect, upgrade, connection, authorization } = fields;
     this.host = host ?? '';
     this.contentLength = length === undefined ? undefined : Number(length);
-    this.framing =
-      transferCoding !== undefined ? 'chunked' : (this.contentLength ?? 0) > 0 ? 'length' : 'none';
+    this.framing = transferCoding !== undefined ? 'chunked' : (this.contentLength ?? 0) > 0 ? 'length' : 'none';
     this.expectsContinue = expect !== undefined && version !== '1.0';
     this.upgrade = upgrade;
     this.connection = connection;
@@ -149,8 +148,7 @@ function scanFields(rawHeaders: readonly string[]): ScannedFields {
         break;
       case 17:
         if (name.toLowerCase() !== 'transfer-encoding') break;
-        if (fields.transferCoding !== undefined)
-          fields.refusal ??= malformed('more than one Transfer-Encoding');
+        if (fields.transferCoding !== undefined) fields.refusal ??= malformed('more than one Transfer-Encoding');
         fields.transferCoding = value;
         break;
       default:
@@ -164,8 +162,7 @@ function checkFields(
   version: HttpVersion,
 ): HeadRefusal | undefined {
   if (count > MAX_FIELDS) return { reason: 'head_too_large' };
-  if (host === undefined ? version !== '1.0' : !HOST_PATTERN.test(host))
-    return malformed('missing or invalid Host');
+  if (host === undefined ? version !== '1.0' : !HOST_PATTERN.test(host)) return malformed('missing or invalid Host');
   // RFC 9113 §8.2.2.
   if (version === '2' && (transferCoding !== undefined || connection !== undefined || upgrade !== undefined))
     return malformed('a connection-specific header field');
@@ -182,9 +179,7 @@ function checkFields(
   if (connection !== undefined)
     for (const name of FORBIDDEN_CONNECTION_OPTIONS)
       if (connection.has(name)) return malformed(`the Connection field names ${name}`);
-  return expect !== undefined && expect.toLowerCase() !== '100-continue'
-    ? { reason: 'expectation_failed' }
-    : undefined;
+  return expect !== undefined && expect.toLowerCase() !== '100-continue' ? { reason: 'expectation_failed' } : undefined;
 }
 
 /** If one of these fields is repeated, its first value counts. */

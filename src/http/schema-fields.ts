@@ -13,6 +13,5 @@ export const deviceNameField = nonEmptyField(
   .exactOptional()
   .meta({ examples: ['Kitchen display'] });
 
-export const getFieldNames = (request: {
-  readonly shape: Readonly<Record<string, unknown>>;
-}): readonly string[] => Object.keys(request.shape);
+export const getFieldNames = (request: { readonly shape: Readonly<Record<string, unknown>> }): readonly string[] =>
+  Object.keys(request.shape);

@@ -78,8 +78,7 @@ export function createClientDocuments(options: ClientDocumentOptions): ClientDoc
         return { problem: 'the host has an address that is not public' };
       const running = pending.get(clientId);
       if (running !== undefined) return requireDocument(await running.result);
-      if (isFull(url.host))
-        throw new Fault('overloaded', 'too many client metadata documents are being read');
+      if (isFull(url.host)) throw new Fault('overloaded', 'too many client metadata documents are being read');
       const result = fetchAndCache(clientId, url).finally(() => pending.delete(clientId));
       pending.set(clientId, { host: url.host, result });
       return requireDocument(await result);
@@ -132,19 +131,15 @@ async function fetchDocument(
       headers: { ...IDENTITY_ENCODING, accept: 'application/json' },
     });
     const problem = findResponseProblem(response);
-    const text = await readResponseText(response, problem === undefined ? MAX_BYTES : 0).catch(
-      (error: unknown) => {
-        if (problem === undefined) throw error;
-        return '';
-      },
-    );
+    const text = await readResponseText(response, problem === undefined ? MAX_BYTES : 0).catch((error: unknown) => {
+      if (problem === undefined) throw error;
+      return '';
+    });
     if (problem !== undefined) return fail(problem, response.status >= 500 || response.status === 429);
     const parsed = parseClientDocument(clientId, parseStrictJson(text));
     return parsed.ok ? { result: parsed.document, lifetime: readLifetime(response) } : fail(parsed.problem);
   } catch (error) {
-    return error instanceof Error
-      ? fail(describeError(error), isTemporaryError(error))
-      : fail('it cannot be read');
+    return error instanceof Error ? fail(describeError(error), isTemporaryError(error)) : fail('it cannot be read');
   }
 }
 
@@ -158,10 +153,6 @@ function findResponseProblem({ status, headers }: HttpResponse): string | undefi
 }
 
 function readLifetime({ headers }: HttpResponse): number {
-  const [, maxAge] =
-    /(?:^|[\s,])max-age=([0-9]{1,9})(?:[\s,]|$)/i.exec(String(headers['cache-control'] ?? '')) ?? [];
-  return Math.min(
-    LIFETIME.max,
-    Math.max(LIFETIME.min, maxAge === undefined ? LIFETIME.default : Number(maxAge)),
-  );
+  const [, maxAge] = /(?:^|[\s,])max-age=([0-9]{1,9})(?:[\s,]|$)/i.exec(String(headers['cache-control'] ?? '')) ?? [];
+  return Math.min(LIFETIME.max, Math.max(LIFETIME.min, maxAge === undefined ? LIFETIME.default : Number(maxAge)));
 }

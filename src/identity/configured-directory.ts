@@ -1,11 +1,7 @@
 import type { User } from '../domain/user.ts';
 import { type Directory, NAME_SOURCES, type NameSource, unguarded } from '../ports/directory.ts';
 import { normalizeGuid } from './guid.ts';
-import {
-  normalizeCertificateName,
-  normalizeUserName,
-  normalizeUserNameLoosely,
-} from './name-normalization.ts';
+import { normalizeCertificateName, normalizeUserName, normalizeUserNameLoosely } from './name-normalization.ts';
 import { createDecoyHash, type PasswordHasher } from './password-hasher.ts';
 import { getUserId, toIdentityId } from './user-id.ts';
 
@@ -50,9 +46,7 @@ export function createConfiguredDirectory(
   const byName = Object.fromEntries(
     NAME_SOURCES.map((source) => [
       source,
-      indexUsers(({ [source]: value }) =>
-        value === undefined ? undefined : normalizeCertificateName(source, value),
-      ),
+      indexUsers(({ [source]: value }) => (value === undefined ? undefined : normalizeCertificateName(source, value))),
     ]),
   ) as Record<NameSource, UserIndex>;
   const anyHash = users.find(({ passwordHash }) => passwordHash !== undefined)?.passwordHash;
@@ -62,8 +56,7 @@ export function createConfiguredDirectory(
     name,
     label,
     supportsPasswords: anyHash !== undefined,
-    findByCertificateName: async (source, text) =>
-      toUser(byName[source].get(normalizeCertificateName(source, text))),
+    findByCertificateName: async (source, text) => toUser(byName[source].get(normalizeCertificateName(source, text))),
     async findByClaim({ attribute, value }) {
       switch (attribute) {
         case 'userName':

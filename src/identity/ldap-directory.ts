@@ -11,11 +11,7 @@ import {
   type LdapConnectionPool,
   type LdapServer,
 } from './ldap-connection-pool.ts';
-import {
-  normalizeCertificateName,
-  normalizeUserName,
-  normalizeUserNameLoosely,
-} from './name-normalization.ts';
+import { normalizeCertificateName, normalizeUserName, normalizeUserNameLoosely } from './name-normalization.ts';
 
 export interface LdapSettings extends LdapServer {
   readonly base: string;
@@ -89,9 +85,7 @@ export function createLdapDirectory(
         // against it too; a separate budget would reveal whether the entry exists.
         const looseName = normalizeUserNameLoosely(userName);
         const isOtherSpelling = entry === undefined && looseName !== normalizeUserName(userName);
-        const countedEntry = isOtherSpelling
-          ? await findByUserName(looseName, normalizeUserNameLoosely)
-          : entry;
+        const countedEntry = isOtherSpelling ? await findByUserName(looseName, normalizeUserNameLoosely) : entry;
         const id = countedEntry && readId(countedEntry, settings.id);
         return guard({ directory: name, id }, async () => {
           // Bind even for an unknown name, so that it takes the same time.
@@ -142,10 +136,7 @@ function createUserLookup({ name, label, settings, entries, onGroupsTruncated }:
       disabled,
     };
   };
-  const findCached = async (
-    key: string,
-    load: () => Promise<User | undefined>,
-  ): Promise<User | undefined> => {
+  const findCached = async (key: string, load: () => Promise<User | undefined>): Promise<User | undefined> => {
     const cached = cache?.get(key);
     if (cached !== undefined) return cached;
     const user = await load();
@@ -173,8 +164,7 @@ function createUserLookup({ name, label, settings, entries, onGroupsTruncated }:
 /** Searches below the base of the settings. */
 function createEntrySearch(pool: LdapConnectionPool, settings: LdapSettings) {
   const { base, filter, groups, id: idAttribute } = settings;
-  const disabledFilter =
-    settings.disabled ?? (idAttribute === 'objectGUID' ? ACCOUNT_DISABLED_FILTER : undefined);
+  const disabledFilter = settings.disabled ?? (idAttribute === 'objectGUID' ? ACCOUNT_DISABLED_FILTER : undefined);
   const attributes = [...new Set([idAttribute, ...Object.values(settings.attributes)])];
 
   const findEntry = async (attribute: string, value: string | Buffer): Promise<Entry | undefined> => {

@@ -201,23 +201,17 @@ function classifyError(client: Client, error: unknown): OpenIdResult {
     return { kind: 'cancelled' };
   }
   if (error instanceof client.ResponseBodyError) {
-    if (error.status >= 500 || UNAVAILABLE_ERRORS.has(error.error))
-      throw createUnavailableFault(error.error, error);
+    if (error.status >= 500 || UNAVAILABLE_ERRORS.has(error.error)) throw createUnavailableFault(error.error, error);
     return { kind: 'refused', reason: `the provider responded with ${toPrintable(error.error)}` };
   }
-  if (error instanceof client.WWWAuthenticateChallengeError)
-    throw createUnavailableFault('invalid_client', error);
+  if (error instanceof client.WWWAuthenticateChallengeError) throw createUnavailableFault('invalid_client', error);
   const code = getErrorCode(error);
   if (code === undefined || TRANSPORT_ERROR_CODES.has(code) || isFetchFailure(error))
     throw createUnavailableFault(code ?? 'no response', error);
   return { kind: 'refused', reason: code };
 }
 
-const UNAVAILABLE_ERRORS: ReadonlySet<string> = new Set([
-  'temporarily_unavailable',
-  'server_error',
-  'invalid_client',
-]);
+const UNAVAILABLE_ERRORS: ReadonlySet<string> = new Set(['temporarily_unavailable', 'server_error', 'invalid_client']);
 /** Codes of openid-client for unusable responses. */
 const TRANSPORT_ERROR_CODES: ReadonlySet<string> = new Set([
   'OAUTH_TIMEOUT',
@@ -227,8 +221,7 @@ const TRANSPORT_ERROR_CODES: ReadonlySet<string> = new Set([
   'OAUTH_PARSE_ERROR',
 ]);
 
-const isFetchFailure = (error: unknown): boolean =>
-  error instanceof TypeError && /fetch failed/.test(error.message);
+const isFetchFailure = (error: unknown): boolean => error instanceof TypeError && /fetch failed/.test(error.message);
 
 function getErrorCode(error: unknown): string | undefined {
   const code = (error as { readonly code?: unknown } | undefined)?.code;

@@ -12,8 +12,7 @@ interface PasswordHash {
 
 const DEFAULT_COST = { memory: 65_536, passes: 3, parallelism: 1 } as const;
 const MAX_PASSWORD_BYTES = 1_024;
-const PHC_PATTERN =
-  /^\$argon2id\$v=19\$m=(\d{1,7}),t=(\d{1,3}),p=(\d{1,2})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$/;
+const PHC_PATTERN = /^\$argon2id\$v=19\$m=(\d{1,7}),t=(\d{1,3}),p=(\d{1,2})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$/;
 
 const isBetween = (value: number, min: number, max: number): boolean => value >= min && value <= max;
 
@@ -76,8 +75,7 @@ export function createPasswordHasher({ maxConcurrent = 2, maxQueued = 32 } = {})
     /** Throws a `Fault` if too many computations are queued. */
     async verify(password: string, text: string): Promise<boolean> {
       const expected = parsePasswordHash(text);
-      if (expected === undefined)
-        throw new Fault('directory_unavailable', 'a configured password hash is not valid');
+      if (expected === undefined) throw new Fault('directory_unavailable', 'a configured password hash is not valid');
       const message = encodePassword(password);
       const isTooLong = message.length > MAX_PASSWORD_BYTES;
       const tag = await computeTag(isTooLong ? Buffer.alloc(1) : message, expected);

@@ -44,9 +44,7 @@ export function createUserDirectory(
       byName.get(directory)?.findByCertificateName(source, name),
     async findByIdentity(identity) {
       const colon = identity.indexOf(':');
-      return colon < 0
-        ? undefined
-        : byLabel.get(identity.slice(0, colon))?.findById(identity.slice(colon + 1));
+      return colon < 0 ? undefined : byLabel.get(identity.slice(0, colon))?.findById(identity.slice(colon + 1));
     },
     async signIn(userName, password, guard) {
       let firstFault: Fault | undefined;
@@ -76,8 +74,6 @@ function loadPasswordHash(user: DirectorySettings['users'][number], settingPath:
     rest.passwordHash ?? readSettingFile(`${settingPath}.passwordHashFile`, passwordHashFile)?.trim();
   if (passwordHash === undefined) return rest;
   if (parsePasswordHash(passwordHash) === undefined)
-    throw new Error(
-      `${settingPath}.passwordHash is not a valid hash; create one with gatehouse hash-password`,
-    );
+    throw new Error(`${settingPath}.passwordHash is not a valid hash; create one with gatehouse hash-password`);
   return { ...rest, passwordHash };
 }

@@ -20,10 +20,7 @@ const MIN_POOLED_BYTES = 4_096;
 const MAX_IDLE_BYTES = 6_291_456;
 
 /** `sizes`: of the buffers, in ascending order. `minBytes`: less is not pooled. */
-export function createBufferPool(
-  sizes: readonly number[] = BUFFER_SIZES,
-  minBytes = MIN_POOLED_BYTES,
-): BufferPool {
+export function createBufferPool(sizes: readonly number[] = BUFFER_SIZES, minBytes = MIN_POOLED_BYTES): BufferPool {
   const buckets = sizes.map((size) => ({ size, idle: [] as PooledBuffer[] }));
   const allocate = (size: number, idle: PooledBuffer[]): PooledBuffer => {
     const pooled: PooledBuffer = {

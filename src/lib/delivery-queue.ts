@@ -46,10 +46,7 @@ class DeliveryQueue<T> {
     const queue = isLowPriority?.(item) === true ? this.#lowPriority : this.#highPriority;
     queue.push({ sequence: this.#nextSequence, item });
     this.#nextSequence += 1;
-    if (
-      this.pending() > maxPending &&
-      (this.#lowPriority.shift() ?? this.#highPriority.shift()) !== undefined
-    )
+    if (this.pending() > maxPending && (this.#lowPriority.shift() ?? this.#highPriority.shift()) !== undefined)
       onLost?.(1);
     if (this.#isRunning) return;
     this.#isRunning = true;

@@ -14,8 +14,7 @@ export function checkKeyPair({ cert, key }: { readonly cert: Pem; readonly key: 
       ? 'the private key is encrypted; use one without a passphrase'
       : 'the private key is not PEM',
   );
-  if (!leaf.checkPrivateKey(privateKey))
-    throw new KeyPairError('the private key does not belong to the certificate');
+  if (!leaf.checkPrivateKey(privateKey)) throw new KeyPairError('the private key does not belong to the certificate');
 }
 
 function parsePem<T>(parse: () => T, problem: string): T {

@@ -16,11 +16,7 @@ interface Lookup {
  * Lookups of the same name share one result. `maxWaiting` names wait, each for `maxWaitMs` at most: after that, nothing waits for
  * the result any more.
  */
-export function createLookupQueue(
-  lookup: LookupFunction,
-  maxWaiting: number,
-  maxWaitMs: number,
-): LookupFunction {
+export function createLookupQueue(lookup: LookupFunction, maxWaiting: number, maxWaitMs: number): LookupFunction {
   /** The running lookup and those that wait, by name and options. */
   const lookups = new Map<string, Lookup>();
   let waiting: Lookup[] = [];
@@ -57,8 +53,7 @@ export function createLookupQueue(
   return (hostname, options, callback) => {
     const key = `${hostname} ${JSON.stringify(options)}`;
     const known = lookups.get(key);
-    if (known !== undefined && known.callbacks.length < maxWaiting)
-      return void known.callbacks.push(callback);
+    if (known !== undefined && known.callbacks.length < maxWaiting) return void known.callbacks.push(callback);
     if (waiting.length >= maxWaiting) dropExpired();
     if (known !== undefined || waiting.length >= maxWaiting) {
       queueMicrotask(() => callback(...createFailure('too many names are being resolved')));

@@ -2,8 +2,7 @@
  * Untrusted text on one line of a terminal: control, format, private-use and unassigned characters and line separators are
  * escaped, so that they can neither control the terminal nor imitate other output.
  */
-export const printable = (value: unknown): string =>
-  toText(value).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, escapeCharacter);
+export const printable = (value: unknown): string => toText(value).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, escapeCharacter);
 
 /** Keeps line breaks and tabs. */
 export const printableLines = (text: string): string =>

@@ -20,11 +20,7 @@ interface LocalRateLimiter extends RateLimiter {
 const UNLIMITED: LocalRateLimiter = { take: () => 0, peek: () => 0, refund: () => {} };
 
 /** A token bucket for each key, for a limited number of keys. */
-export function createRateLimiter(
-  rate: Rate | undefined,
-  now: () => number,
-  maxKeys = 10_000,
-): LocalRateLimiter {
+export function createRateLimiter(rate: Rate | undefined, now: () => number, maxKeys = 10_000): LocalRateLimiter {
   if (rate === undefined) return UNLIMITED;
   const buckets = createTokenBuckets(now, maxKeys);
   return {

@@ -21,8 +21,7 @@ export function parseStrictJson(text: string): Json {
     throw new JsonError('not valid JSON');
   }
   // JSON.parse keeps only one of several members with the same name.
-  if (removePrototypes(value, 0) !== countMembers(text))
-    throw new JsonError('the same name twice in one object');
+  if (removePrototypes(value, 0) !== countMembers(text)) throw new JsonError('the same name twice in one object');
   return value;
 }
 

@@ -60,6 +60,4 @@ export function resolveRequestId(peer: string, rawHeaders: readonly string[], tr
 const ID_BYTES = 12;
 const ID_LENGTH = 16;
 const IDS_PER_BATCH = 16;
-const generateId = createBatchedGenerator(ID_LENGTH, () =>
-  randomString(ID_BYTES * IDS_PER_BATCH, 'base64url'),
-);
+const generateId = createBatchedGenerator(ID_LENGTH, () => randomString(ID_BYTES * IDS_PER_BATCH, 'base64url'));

@@ -51,8 +51,7 @@ export function createClientHelloReader(): (bytes: Buffer) => ClientHello {
       const size = messageHeader.readUIntBE(1, 3);
       if (size > MAX_HELLO_BYTES) return MALFORMED;
       const end = messageHeader.length + size;
-      if (messageLength >= end)
-        return parseServerName(Buffer.concat(parts, end).subarray(messageHeader.length));
+      if (messageLength >= end) return parseServerName(Buffer.concat(parts, end).subarray(messageHeader.length));
     }
     return INCOMPLETE;
   };

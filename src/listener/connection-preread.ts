@@ -65,9 +65,6 @@ export function prereadConnection(socket: Socket, options: PrereadOptions): void
   };
   let timer: NodeJS.Timeout | undefined;
   if (isHeaderRead && readHello === undefined) return handOff(undefined);
-  timer = setTimeout(
-    () => reject('timed out before the first bytes were complete'),
-    options.timeoutSeconds * 1_000,
-  );
+  timer = setTimeout(() => reject('timed out before the first bytes were complete'), options.timeoutSeconds * 1_000);
   socket.on('data', onData).on('close', detach).resume();
 }

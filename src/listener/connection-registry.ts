@@ -1,11 +1,6 @@
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import {
-  type ClientAccount,
-  ClientAccounts,
-  type ConnectionAccount,
-  clientAccounts,
-} from './client-accounts.ts';
+import { type ClientAccount, ClientAccounts, type ConnectionAccount, clientAccounts } from './client-accounts.ts';
 import { normalizeAddress } from './client-address.ts';
 import type { PrereadResult } from './connection-preread.ts';
 
@@ -162,9 +157,7 @@ export class ConnectionRegistry {
 /** The client's leaf certificate (DER), read once per connection. */
 export function getPeerCertificate(socket: Socket, connection: ConnectionInfo): Buffer | undefined {
   if (!connection.certificateRead && socket instanceof TLSSocket && !socket.destroyed) {
-    connection.certificate = connection.certificateRequested
-      ? socket.getPeerX509Certificate()?.raw
-      : undefined;
+    connection.certificate = connection.certificateRequested ? socket.getPeerX509Certificate()?.raw : undefined;
     connection.certificateRead = true;
   }
   return connection.certificate;

@@ -59,8 +59,7 @@ export class HeadCache {
 function sampleText(text: string): number {
   const step = Math.trunc(text.length / SAMPLES) || 1;
   let sample = text.length;
-  for (let at = text.length - 1; at >= 0; at -= step)
-    sample = Math.imul(sample ^ text.charCodeAt(at), 0x01_00_01_93);
+  for (let at = text.length - 1; at >= 0; at -= step) sample = Math.imul(sample ^ text.charCodeAt(at), 0x01_00_01_93);
   // V8 represents 30 bits without a heap object.
   return sample >>> 2;
 }

@@ -1,11 +1,6 @@
 import { constants } from 'node:crypto';
 import { once } from 'node:events';
-import {
-  type AddressInfo,
-  createServer as createNetServer,
-  type Server as NetServer,
-  type Socket,
-} from 'node:net';
+import { type AddressInfo, createServer as createNetServer, type Server as NetServer, type Socket } from 'node:net';
 import {
   createSecureContext,
   createServer as createTlsServer,
@@ -246,9 +241,7 @@ export class PublicListener {
     });
     return (socket) => {
       const connection = this.#describe(socket, certificateRequested);
-      const session = accept(socket, connection.account, (downstream) =>
-        createHandler(connection, downstream),
-      );
+      const session = accept(socket, connection.account, (downstream) => createHandler(connection, downstream));
       this.#tracker.addSession(socket, session);
     };
   }
@@ -270,8 +263,7 @@ export class PublicListener {
       encrypted: this.#options.tls !== undefined,
       account: connection.account,
       certificate: () => getPeerCertificate(socket, connection),
-      isMisdirected:
-        certificateRequested || hosts === undefined ? undefined : (host) => includesHost(host, hosts),
+      isMisdirected: certificateRequested || hosts === undefined ? undefined : (host) => includesHost(host, hosts),
     };
   }
 

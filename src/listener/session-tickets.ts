@@ -20,10 +20,8 @@ const KEY_BYTES = 48;
 const buildLabel = (certificateRequested: boolean, scope: string): string =>
   `gatehouse tls tickets 1\n${certificateRequested ? 'asks' : 'asks nobody'}\n${scope}`;
 
-export const deriveTicketKeys = (
-  { secret, scope }: SessionTicketOptions,
-  certificateRequested: boolean,
-): Buffer => Buffer.from(hkdfSync('sha256', secret, '', buildLabel(certificateRequested, scope), KEY_BYTES));
+export const deriveTicketKeys = ({ secret, scope }: SessionTicketOptions, certificateRequested: boolean): Buffer =>
+  Buffer.from(hkdfSync('sha256', secret, '', buildLabel(certificateRequested, scope), KEY_BYTES));
 
 /** Also compared by OpenSSL. Node's default depends on the command line, which may differ between replicas. */
 export const deriveSessionIdContext = (scope: string, certificateRequested: boolean): string =>

@@ -34,8 +34,7 @@ export const backchannelLogout: OAuthEndpoint = {
       tokenLifetime,
       ...grantDeps.integrations.values().map(({ grantLifetime }) => grantLifetime),
     );
-    if (sessionId !== undefined)
-      await revokeForeignTokens(grantDeps, sessionId, tokenLifetime + RETENTION_MARGIN);
+    if (sessionId !== undefined) await revokeForeignTokens(grantDeps, sessionId, tokenLifetime + RETENTION_MARGIN);
     if (identity !== undefined) await revokeAllGrants(grantDeps, { of: 'identity', identity }, longestGrant);
     context.note({ ...(identity !== undefined && { identity }) });
     grantDeps.log.audit('issuer_logout', {

@@ -41,10 +41,7 @@ export const hasSecretInQuery = ({ request }: RequestContext): boolean => {
 };
 
 /** The client of a request and the one credential that it presents. */
-export function readClientCredential(
-  context: RequestContext,
-  parameters: Parameters,
-): Outcome<ClientCredential> {
+export function readClientCredential(context: RequestContext, parameters: Parameters): Outcome<ClientCredential> {
   const clientId = parameters.get('client_id');
   const secret = parameters.get('client_secret');
   const assertion = parameters.get('client_assertion');
@@ -56,16 +53,13 @@ export function readClientCredential(
     return refuseMalformed('Use one method of client authentication, not several.');
   if (isBasic) return readBasic(context, clientId);
   if (assertion !== undefined || assertionType !== undefined) {
-    if (assertion === undefined)
-      return refuseMalformed('client_assertion is required with client_assertion_type.');
+    if (assertion === undefined) return refuseMalformed('client_assertion is required with client_assertion_type.');
     if (assertionType !== CLIENT_ASSERTION_TYPE)
       return refuseMalformed(`client_assertion_type must be ${CLIENT_ASSERTION_TYPE}.`);
     return ok({ method: 'private_key_jwt', clientId, assertion });
   }
   if (clientId === undefined) return refused({ reason: 'client_id_missing' });
-  return ok(
-    secret === undefined ? { method: 'none', clientId } : { method: 'client_secret_post', clientId, secret },
-  );
+  return ok(secret === undefined ? { method: 'none', clientId } : { method: 'client_secret_post', clientId, secret });
 }
 
 /** RFC 6749 §2.3.1: both parts are form-encoded before they are joined. */

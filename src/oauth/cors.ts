@@ -10,9 +10,7 @@ const ALLOWED_HEADERS = 'authorization, content-type, dpop, mcp-protocol-version
 const MAX_AGE = '3600';
 
 /** The response to a preflight, or the fields of the response to another request. */
-export type CorsResult =
-  | { readonly preflight: Reply }
-  | { readonly fields: Readonly<Record<string, string>> };
+export type CorsResult = { readonly preflight: Reply } | { readonly fields: Readonly<Record<string, string>> };
 
 const NO_FIELDS: CorsResult = { fields: {} };
 

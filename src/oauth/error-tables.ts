@@ -222,11 +222,8 @@ const TOKEN_ERROR_TEXTS = {
   revoked: "The caller's access token was revoked.",
   client_removed: 'The API integration of the caller no longer exists.',
   wrong_audience: "The caller's access token was issued for another API.",
-  certificate_not_presented:
-    "The caller's access token is bound to a client certificate that was not presented.",
-  certificate_rejected:
-    "The caller's access token is bound to a client certificate that is no longer accepted.",
-  proof_missing:
-    "The caller's access token is bound to a DPoP key; this endpoint accepts bearer tokens only.",
+  certificate_not_presented: "The caller's access token is bound to a client certificate that was not presented.",
+  certificate_rejected: "The caller's access token is bound to a client certificate that is no longer accepted.",
+  proof_missing: "The caller's access token is bound to a DPoP key; this endpoint accepts bearer tokens only.",
   not_proof_bound: "The caller's access token is not bound to a DPoP key.",
 } as const satisfies Record<RefusalOf<'token_invalid'>['fault'], string>;

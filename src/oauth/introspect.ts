@@ -25,8 +25,7 @@ export const introspect: OAuthEndpoint = {
   identifyCaller(service, context, parameters) {
     if (hasClientCredential(context, parameters)) return undefined;
     const presented = readBearerToken(context.request);
-    if (presented.ok)
-      return accessTokenRateLimitKey(service.grantDeps, presented.value, context.clientAddress);
+    if (presented.ok) return accessTokenRateLimitKey(service.grantDeps, presented.value, context.clientAddress);
     return presented.refusal.reason === 'token_missing'
       ? certificateRateLimitKey(service.grantDeps, service.getCertificate(context)?.der)
       : undefined;
@@ -40,12 +39,7 @@ export const introspect: OAuthEndpoint = {
     const bearer = await grantDeps.tokenIssuer.readAccessToken(token, grantDeps.now());
     if (bearer === undefined) return ok(INACTIVE);
     // The resource server checks the presented certificate and proof against `cnf`.
-    const effectiveScope = getEffectiveScope(
-      service,
-      bearer,
-      () => presumeCertificate(bearer),
-      bearer.proofKey,
-    );
+    const effectiveScope = getEffectiveScope(service, bearer, () => presumeCertificate(bearer), bearer.proofKey);
     if (!effectiveScope.ok) return ok(INACTIVE);
     return ok({
       status: 200,
@@ -144,8 +138,7 @@ async function authorizeCaller(
     const bearer = await grantDeps.tokenIssuer.readAccessToken(presented.value, grantDeps.now());
     if (bearer === undefined) return refused({ reason: 'token_invalid', fault: 'not_authentic' });
     context.note({ identity: bearer.identity, clientId: bearer.clientId });
-    const certificate =
-      bearer.boundTo === undefined ? undefined : await service.getPresentedCertificate(context);
+    const certificate = bearer.boundTo === undefined ? undefined : await service.getPresentedCertificate(context);
     const effectiveScope = getEffectiveScope(service, bearer, () => certificate);
     if (!effectiveScope.ok) return effectiveScope;
     if (presented.value === parameters.get('token')) return ok(undefined);
@@ -154,8 +147,7 @@ async function authorizeCaller(
     if (requires !== undefined && covers(effectiveScope.value, requires)) return ok(undefined);
     return refused({
       reason: 'token_scope_insufficient',
-      scope:
-        requires === undefined ? '(none: introspection.requires is not set)' : formatOAuthScope(requires),
+      scope: requires === undefined ? '(none: introspection.requires is not set)' : formatOAuthScope(requires),
     });
   }
   const certificate = service.getCertificate(context)?.der;

@@ -32,9 +32,7 @@ const listClientAuthMethods = (integrations: readonly Integration[]): readonly s
 export function createMetadata(service: OAuthService, issuerPath: string): z.output<typeof Metadata> {
   const { publicUrl, path, grantDeps, introspection } = service;
   const endpointUrl = (subpath: string): string => `${publicUrl}${path}${subpath}`;
-  const hasDocuments = grantDeps.integrations
-    .values()
-    .some(({ documentHosts = [] }) => documentHosts.length > 0);
+  const hasDocuments = grantDeps.integrations.values().some(({ documentHosts = [] }) => documentHosts.length > 0);
   const hasCode = grantDeps.integrations.values().some(hasCodeGrant);
   const integrations = [...grantDeps.integrations.values()];
   const clientAuthMethods = listClientAuthMethods(integrations);

@@ -14,10 +14,7 @@ const DOCUMENT_SERVICE_PATH = '/authsvc';
 export function serializeOpenApi(publicUrl: string, servicePath: string): Buffer {
   const document = JSON.parse(readFileSync(DOCUMENT_FILE, 'utf8')) as { readonly paths: object };
   const paths = Object.entries(document.paths).map(([path, operations]) => [
-    path.replace(
-      new RegExp(`(^|/oauth-authorization-server)${DOCUMENT_SERVICE_PATH}(?=/|$)`),
-      `$1${servicePath}`,
-    ),
+    path.replace(new RegExp(`(^|/oauth-authorization-server)${DOCUMENT_SERVICE_PATH}(?=/|$)`), `$1${servicePath}`),
     operations,
   ]);
   const localized = { ...document, servers: [{ url: publicUrl }], paths: Object.fromEntries(paths) };

@@ -24,9 +24,7 @@ const OAUTH_API: EndpointSet<OAuthEndpoint['name'], OAuthService> = {
   formatChallenge(name, code, context) {
     if (hasBasicCredentials(context)) return `Basic ${REALM}`;
     if (name !== 'introspect') return `Mutual ${REALM}`;
-    return code === 'invalid_client'
-      ? `Bearer ${REALM}, Mutual ${REALM}`
-      : `Bearer ${REALM}, error="${code}"`;
+    return code === 'invalid_client' ? `Bearer ${REALM}, Mutual ${REALM}` : `Bearer ${REALM}, error="${code}"`;
   },
   // RFC 9449 §8.
   getRefusalHeaders: (refusal): Readonly<Record<string, string>> =>
@@ -52,11 +50,8 @@ const selectEndpoints = ({ logoutTokens }: OAuthService): typeof OAUTH_API =>
 export const listOAuthPaths = (service: OAuthService): readonly string[] =>
   selectEndpoints(service).endpoints.map(({ path }) => path);
 
-export const handleOAuth = (
-  service: OAuthService,
-  context: RequestContext,
-  subpath: string,
-): Promise<Reply> => handleEndpoint(selectEndpoints(service), service, context, subpath);
+export const handleOAuth = (service: OAuthService, context: RequestContext, subpath: string): Promise<Reply> =>
+  handleEndpoint(selectEndpoints(service), service, context, subpath);
 
 /** RFC 8414 §3: GET /.well-known/oauth-authorization-server, optionally followed by the service path. */
 export function handleMetadata(service: OAuthService, context: RequestContext, issuerPath: string): Reply {

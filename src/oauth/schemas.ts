@@ -17,9 +17,7 @@ export const CLIENT_ASSERTION_TYPE = 'urn:ietf:params:oauth:client-assertion-typ
 
 const clientAuthentication = {
   client_secret: nonEmptyField('`client_secret_post`; or use HTTP Basic authentication.').exactOptional(),
-  client_assertion: nonEmptyField(
-    '`private_key_jwt`: a JWT signed by the client (RFC 7523 §2.2).',
-  ).exactOptional(),
+  client_assertion: nonEmptyField('`private_key_jwt`: a JWT signed by the client (RFC 7523 §2.2).').exactOptional(),
   client_assertion_type: z
     .literal(CLIENT_ASSERTION_TYPE)
     .exactOptional()
@@ -51,13 +49,9 @@ export const TokenRequest = z.looseObject({
   client_id: optionalClientId,
   ...clientAuthentication,
   device_code: nonEmptyField('With the device grant.').exactOptional(),
-  code: nonEmptyField(
-    'With authorization_code: from the authorization response; valid once.',
-  ).exactOptional(),
+  code: nonEmptyField('With authorization_code: from the authorization response; valid once.').exactOptional(),
   redirect_uri: nonEmptyField('With authorization_code: as in the authorization request.').exactOptional(),
-  code_verifier: nonEmptyField(
-    'With authorization_code: matches the code_challenge (RFC 7636).',
-  ).exactOptional(),
+  code_verifier: nonEmptyField('With authorization_code: matches the code_challenge (RFC 7636).').exactOptional(),
   refresh_token: nonEmptyField('With refresh_token: from the latest response.').exactOptional(),
   scope: scope.exactOptional().meta({
     description:
@@ -159,18 +153,14 @@ export const PushedAuthorizationResponse = z.object({
 export const RevocationRequest = z.looseObject({
   token: nonEmptyField('An access or a refresh token.'),
   token_type_hint: nonEmptyField('Ignored.').exactOptional(),
-  client_id: clientId
-    .exactOptional()
-    .meta({ description: 'When sent, only a token of this integration is revoked.' }),
+  client_id: clientId.exactOptional().meta({ description: 'When sent, only a token of this integration is revoked.' }),
   ...clientAuthentication,
 });
 
 export const RevocationResponse = z.object({});
 
 export const LogoutRequest = z.looseObject({
-  logout_token: nonEmptyField(
-    'A logout token from a trusted issuer (OpenID Connect Back-Channel Logout 1.0).',
-  ),
+  logout_token: nonEmptyField('A logout token from a trusted issuer (OpenID Connect Back-Channel Logout 1.0).'),
 });
 
 export const LogoutResponse = z.object({});
@@ -190,9 +180,7 @@ export const IntrospectionResponse = z.union([
     active: z.literal(true),
     scope: textField('The current scope, separated by spaces, with one permission per item.'),
     client_id: clientId,
-    token_type: z
-      .enum(['Bearer', 'DPoP'])
-      .meta({ description: 'DPoP: each request needs a proof (RFC 9449).' }),
+    token_type: z.enum(['Bearer', 'DPoP']).meta({ description: 'DPoP: each request needs a proof (RFC 9449).' }),
     exp: integerField('When it expires.'),
     iat: integerField('When it was issued.'),
     sub: textField('The user, as `label:id`.'),
@@ -204,12 +192,8 @@ export const IntrospectionResponse = z.union([
     jti: textField('Grant and generation.'),
     cnf: z
       .object({
-        'x5t#S256': textField(
-          'SHA-256 of the certificate that the token is bound to (RFC 8705 §3.1).',
-        ).exactOptional(),
-        jkt: textField(
-          'Thumbprint of the DPoP key that the token is bound to (RFC 9449 §6.1).',
-        ).exactOptional(),
+        'x5t#S256': textField('SHA-256 of the certificate that the token is bound to (RFC 8705 §3.1).').exactOptional(),
+        jkt: textField('Thumbprint of the DPoP key that the token is bound to (RFC 9449 §6.1).').exactOptional(),
       })
       .exactOptional(),
   }),
@@ -243,15 +227,8 @@ export const Metadata = z.object({
 /** RFC 9728 §2. */
 export const ProtectedResource = z.object({
   resource: textField('URL of the API, or of the requested path.'),
-  authorization_servers: z
-    .array(z.string())
-    .readonly()
-    .meta({ description: 'Issuers whose tokens are accepted.' }),
-  scopes_supported: z
-    .array(z.string())
-    .readonly()
-    .exactOptional()
-    .meta({ description: 'Scopes that routes require.' }),
+  authorization_servers: z.array(z.string()).readonly().meta({ description: 'Issuers whose tokens are accepted.' }),
+  scopes_supported: z.array(z.string()).readonly().exactOptional().meta({ description: 'Scopes that routes require.' }),
   bearer_methods_supported: z.array(z.literal('header')).readonly(),
   tls_client_certificate_bound_access_tokens: z.boolean(),
   dpop_signing_alg_values_supported: z

@@ -58,8 +58,7 @@ const withRefreshToken = (issued: Outcome<IssuedTokens>): Outcome<GrantResult> =
 
 const refuseMalformed = (detail: string): Outcome<never> => refused({ reason: 'request_malformed', detail });
 
-const refuseMissing = (name: string): Outcome<never> =>
-  refuseMalformed(`${name} is required with this grant_type.`);
+const refuseMissing = (name: string): Outcome<never> => refuseMalformed(`${name} is required with this grant_type.`);
 
 /** RFC 8628 §3.4. */
 const handleDeviceCode: GrantHandler = async (request) => {
@@ -131,25 +130,14 @@ const identifyCertificateCaller = (
   context: RequestContext,
   parameters: Parameters,
 ): RateLimitKey =>
-  certificateRateLimitKey(
-    service.grantDeps,
-    service.getCertificate(context)?.der,
-    parameters.get('client_id'),
-  );
+  certificateRateLimitKey(service.grantDeps, service.getCertificate(context)?.der, parameters.get('client_id'));
 
 // RFC 6749 §4.4.3.
 const withoutRefreshToken = (issued: Outcome<IssuedTokens>): Outcome<GrantResult> =>
   issued.ok ? ok({ ...issued.value, refreshable: false }) : issued;
 
 /** RFC 6749 §4.4: the client authenticates with its secret or key, or with a certificate (RFC 8705 §2). */
-const handleClientCredentials: GrantHandler = async ({
-  service,
-  context,
-  client,
-  parameters,
-  audience,
-  proofKey,
-}) => {
+const handleClientCredentials: GrantHandler = async ({ service, context, client, parameters, audience, proofKey }) => {
   const { clientId } = client;
   if (client.isAuthenticated)
     return withoutRefreshToken(
@@ -200,9 +188,7 @@ const handleTokenExchange: GrantHandler = async (request) => {
   if (type === undefined) return refuseMissing('subject_token_type');
   const subjectTokenType = SUBJECT_TOKEN_TYPE_URNS.get(type);
   if (subjectTokenType === undefined)
-    return refuseMalformed(
-      `subject_token_type must be one of ${[...SUBJECT_TOKEN_TYPE_URNS.keys()].join(', ')}.`,
-    );
+    return refuseMalformed(`subject_token_type must be one of ${[...SUBJECT_TOKEN_TYPE_URNS.keys()].join(', ')}.`);
   // There is no delegation: ignoring it would issue a token that does not identify the actor.
   if (parameters.get('actor_token') !== undefined || parameters.get('actor_token_type') !== undefined)
     return refuseMalformed('actor_token is not supported.');
@@ -253,11 +239,7 @@ const ERROR_TABLES: ReadonlyMap<string | undefined, ErrorTable> = new Map([
   [TOKEN_EXCHANGE, TOKEN_EXCHANGE_ERRORS],
 ]);
 
-const acceptsCertificate = (
-  service: OAuthService,
-  context: RequestContext,
-  clientId: string | undefined,
-): boolean =>
+const acceptsCertificate = (service: OAuthService, context: RequestContext, clientId: string | undefined): boolean =>
   service.getCertificate(context) !== undefined &&
   service.grantDeps.integrations.get(clientId ?? '')?.grants.has('certificate') === true;
 
@@ -301,22 +283,19 @@ export const token: OAuthEndpoint = {
     const { grantDeps } = service;
     const grantType = parameters.get('grant_type');
     if (grantType === 'client_credentials') return identifyCertificateCaller(service, context, parameters);
-    if (grantType === TOKEN_EXCHANGE || grantType === JWT_BEARER || grantType === AUTHORIZATION_CODE)
-      return undefined;
+    if (grantType === TOKEN_EXCHANGE || grantType === JWT_BEARER || grantType === AUTHORIZATION_CODE) return undefined;
     return grantType === DEVICE_GRANT
       ? deviceCodeRateLimitKey(grantDeps, deriveRequestId(parameters.get('device_code') ?? ''))
       : refreshTokenRateLimitKey(grantDeps, parameters.get('refresh_token'), context.clientAddress);
   },
   async handle(service, context, parameters) {
     const grantType = parameters.get('grant_type');
-    if (grantType === undefined)
-      return refused({ reason: 'request_malformed', detail: 'grant_type is required.' });
+    if (grantType === undefined) return refused({ reason: 'request_malformed', detail: 'grant_type is required.' });
     const supportedType = getSupportedGrantTypes(service).find((name) => name === grantType);
     if (supportedType === undefined) return refused({ reason: 'grant_type_unsupported', grantType });
     // A certificate authenticates the client with client_credentials only: elsewhere it is that of a user or workload.
     const required =
-      grantType !== 'client_credentials' ||
-      !acceptsCertificate(service, context, parameters.get('client_id'));
+      grantType !== 'client_credentials' || !acceptsCertificate(service, context, parameters.get('client_id'));
     const client = await authenticateRequest(service, context, parameters, { required });
     if (!client.ok) return client;
 

@@ -4,8 +4,7 @@ export const ACCESS_FIELDS = {
   level: '`info`.',
   event: '`request`.',
   worker: 'Worker process, if there are several.',
-  request_id:
-    'Id of the request; also in the `X-Request-Id` header of the response and of the upstream request.',
+  request_id: 'Id of the request; also in the `X-Request-Id` header of the response and of the upstream request.',
   trace_id: 'Trace of the request (W3C Trace Context).',
   from: 'Address of the client.',
   method: 'Request method.',
@@ -49,9 +48,4 @@ export const EXCLUDABLE_FIELDS = [
   'original',
 ] as const satisfies readonly AccessField[];
 
-export const PSEUDONYMISABLE_FIELDS = [
-  'from',
-  'identity',
-  'client',
-  'grant',
-] as const satisfies readonly AccessField[];
+export const PSEUDONYMISABLE_FIELDS = ['from', 'identity', 'client', 'grant'] as const satisfies readonly AccessField[];

@@ -63,9 +63,7 @@ export function createAccessLog(output: LogOutput, options: AccessLogOptions): A
     ]),
   ) as Record<AccessField, string>;
   const constantFields = Object.entries(output.fields)
-    .map(([name, value]) =>
-      json ? `,${JSON.stringify(name)}:${quoteJson(value)}` : ` ${name}=${quoteJson(value)}`,
-    )
+    .map(([name, value]) => (json ? `,${JSON.stringify(name)}:${quoteJson(value)}` : ` ${name}=${quoteJson(value)}`))
     .join('');
   const head = flattenString(
     `${json ? '","level":"info","event":"request"' : ` ${formatTextHead('info', 'request', output.style)}`}${constantFields}${prefixes.request_id}`,
@@ -120,8 +118,7 @@ export function createAccessLog(output: LogOutput, options: AccessLogOptions): A
     if (record.upstreamSeconds !== undefined && prefixes.upstream_ms !== '')
       line += prefixes.upstream_ms + formatMilliseconds(record.upstreamSeconds);
     if (record.bytesIn !== undefined && prefixes.bytes_in !== '') line += prefixes.bytes_in + record.bytesIn;
-    if (record.bytesOut !== undefined && prefixes.bytes_out !== '')
-      line += prefixes.bytes_out + record.bytesOut;
+    if (record.bytesOut !== undefined && prefixes.bytes_out !== '') line += prefixes.bytes_out + record.bytesOut;
     line += formatDecision(record);
     if (originalRequest !== undefined && prefixes.original !== '')
       line += prefixes.original + quoteText(redactStart(originalRequest, MAX_PATH));
@@ -132,8 +129,7 @@ export function createAccessLog(output: LogOutput, options: AccessLogOptions): A
 const MAX_METHOD = 32;
 
 /** With HTTP/2, a rejected method can be as long as a request head. */
-const truncateMethod = (method: string): string =>
-  method.length > MAX_METHOD ? method.slice(0, MAX_METHOD) : method;
+const truncateMethod = (method: string): string => (method.length > MAX_METHOD ? method.slice(0, MAX_METHOD) : method);
 
 const CACHE_SIZE = 1_024;
 const MAX_KEY_LENGTH = 256;

@@ -5,9 +5,7 @@
 export const AUDIT_EVENTS = {
   grant_issued: action('A grant and its first tokens were issued.'),
   grant_refreshed: action('A grant was refreshed.'),
-  refresh_retried: action(
-    'A refresh was repeated after its response was lost; the same tokens were returned.',
-  ),
+  refresh_retried: action('A refresh was repeated after its response was lost; the same tokens were returned.'),
   refresh_rolled_forward: action('A refresh succeeded although the store had lost the previous one.'),
   refresh_reuse: alert(
     'A used refresh token was presented again, so two parties hold this grant. `action` is what was done.',
@@ -29,9 +27,7 @@ export const AUDIT_EVENTS = {
   device_code_replayed: alert('A device code was presented again after it had been used.'),
   authorization_approved: action('A user approved an app that redirected them (authorization code).'),
   authorization_denied: action('A user denied an app that redirected them.'),
-  code_replayed: alert(
-    'An authorization code was presented again after it had been used, so its grant was revoked.',
-  ),
+  code_replayed: alert('An authorization code was presented again after it had been used, so its grant was revoked.'),
   subject_token_replayed: alert(
     'A token from a trusted issuer was presented again for an exchange that accepts each token once.',
   ),

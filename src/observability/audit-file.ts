@@ -34,8 +34,7 @@ export async function openAuditFile(path: string, { sync }: { readonly sync: boo
         const { bytesWritten } = await handle.write(bytes);
         hasPartialLine = bytesWritten > 0 && bytesWritten < bytes.length;
         // The queue retries the whole batch: duplicates are better than lost events.
-        if (bytesWritten < bytes.length)
-          throw new Error(`only ${bytesWritten} of ${bytes.length} bytes were written`);
+        if (bytesWritten < bytes.length) throw new Error(`only ${bytesWritten} of ${bytes.length} bytes were written`);
         if (sync) await handle.datasync();
       } finally {
         busy = false;

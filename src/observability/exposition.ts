@@ -14,9 +14,7 @@ export function mergeSnapshots(snapshots: readonly Snapshot[]): Snapshot {
         const previous = series.get(sample[0]);
         series.set(
           sample[0],
-          previous === undefined
-            ? sample
-            : mergeSamples(type === 'gauge' ? aggregation : 'sum', previous, sample),
+          previous === undefined ? sample : mergeSamples(type === 'gauge' ? aggregation : 'sum', previous, sample),
         );
       }
     if (series.size > 0) merged[name] = [...series.values()];
@@ -27,9 +25,10 @@ export function mergeSnapshots(snapshots: readonly Snapshot[]): Snapshot {
 /** Counters and histograms of a process that has exited; its gauges no longer apply. */
 export function dropGauges(snapshot: Snapshot): Snapshot {
   return Object.fromEntries(
-    METRIC_NAMES.filter((name) => METRICS[name].type !== 'gauge' && snapshot[name] !== undefined).map(
-      (name) => [name, snapshot[name]],
-    ),
+    METRIC_NAMES.filter((name) => METRICS[name].type !== 'gauge' && snapshot[name] !== undefined).map((name) => [
+      name,
+      snapshot[name],
+    ]),
   );
 }
 
@@ -72,10 +71,7 @@ function pushHistogram(
     total += count;
     lines.push(`${name}_bucket{${prefix}le="${at < bounds.length ? bounds[at] : '+Inf'}"} ${total}`);
   });
-  lines.push(
-    `${name}_sum${formatLabelSet(labels)} ${sum}`,
-    `${name}_count${formatLabelSet(labels)} ${total}`,
-  );
+  lines.push(`${name}_sum${formatLabelSet(labels)} ${sum}`, `${name}_count${formatLabelSet(labels)} ${total}`);
 }
 
 const formatLabelSet = (labels: string): string => (labels === '' ? '' : `{${labels}}`);

@@ -64,8 +64,7 @@ export function createLogger({
   now = Date.now,
   fields: baseFields = {},
 }: LoggerOptions): Logger {
-  const line =
-    format === 'json' ? formatJsonLine : (entry: LogFields): string => formatTextLine(entry, style);
+  const line = format === 'json' ? formatJsonLine : (entry: LogFields): string => formatTextLine(entry, style);
   const emit = (entryLevel: LogLevel, event: string, fields: LogFields): void => {
     if (RANK[entryLevel] >= RANK[level])
       write(
@@ -105,12 +104,8 @@ const auditEntry = (time: Date, event: AuditEvent, baseFields: LogFields, fields
   createEntry(time, { level: 'info', audit: true, event }, baseFields, fields);
 
 /** An audit event as a line of JSON, for an audit sink. */
-export const formatAuditLine = (
-  time: Date,
-  event: AuditEvent,
-  baseFields: LogFields,
-  fields: LogFields,
-): string => formatJsonLine(auditEntry(time, event, baseFields, fields));
+export const formatAuditLine = (time: Date, event: AuditEvent, baseFields: LogFields, fields: LogFields): string =>
+  formatJsonLine(auditEntry(time, event, baseFields, fields));
 
 /**
  * Also escapes what JSON.stringify does not: DEL, C1 controls (terminal escape sequences), line separators (U+2028, U+2029), and
@@ -133,11 +128,7 @@ export function formatTextHead(level: string, event: string, style?: LineStyle):
   const paddedLevel = level.padEnd(5);
   if (style === undefined) return `${paddedLevel} ${event}`;
   const shownLevel =
-    level === 'error'
-      ? style.highlight(paddedLevel)
-      : level === 'warn'
-        ? style.warn(paddedLevel)
-        : paddedLevel;
+    level === 'error' ? style.highlight(paddedLevel) : level === 'warn' ? style.warn(paddedLevel) : paddedLevel;
   return `${shownLevel} ${style.emphasize(event)}`;
 }
 
@@ -224,8 +215,7 @@ export function errorFields(error: unknown): LogFields {
     ...(error.cause instanceof Error && { cause: describeCause(error.cause) }),
   };
   // Where the failure of a dependency was noticed does not matter.
-  if (error instanceof Fault)
-    return error.issuer === undefined ? fields : { ...fields, issuer: error.issuer };
+  if (error instanceof Fault) return error.issuer === undefined ? fields : { ...fields, issuer: error.issuer };
   return {
     ...fields,
     stack: error.stack

@@ -81,15 +81,13 @@ export function createRegistry() {
     async snapshot(): Promise<Snapshot> {
       const found: { -readonly [N in MetricName]?: Sample[] } = {};
       const addSample = (name: MetricName, sample: Sample): void => void (found[name] ??= []).push(sample);
-      for (const [name, series] of counters)
-        for (const [labels, { value }] of series) addSample(name, [labels, value]);
+      for (const [name, series] of counters) for (const [labels, { value }] of series) addSample(name, [labels, value]);
       for (const [name, series] of histograms)
         for (const [labels, { sum, counts }] of series) addSample(name, [labels, sum, [...counts]]);
       await Promise.all(
         Array.from(collectors, async (collector) =>
           collector((name, value, ...labels) => {
-            if (value !== undefined && Number.isFinite(value))
-              addSample(name, [formatLabels(name, labels), value]);
+            if (value !== undefined && Number.isFinite(value)) addSample(name, [formatLabels(name, labels), value]);
           }),
         ),
       );

@@ -12,9 +12,7 @@ interface MetricFamily {
 }
 
 /** In seconds. */
-const REQUEST_BUCKETS = [
-  0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30,
-] as const;
+const REQUEST_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30] as const;
 const STORE_BUCKETS = [
   0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1,
 ] as const;
@@ -53,20 +51,13 @@ export const METRICS = {
     'rule',
   ),
   gatehouse_http_requests_in_flight: gauge('sum', 'Active requests, including WebSockets.'),
-  gatehouse_auth_decisions_total: counter(
-    'Access decisions about requests, and their reasons.',
-    'decision',
-    'reason',
-  ),
+  gatehouse_auth_decisions_total: counter('Access decisions about requests, and their reasons.', 'decision', 'reason'),
   gatehouse_rate_limited_requests_total: counter(
     'Requests beyond a limit of their route (routes[].rate, limits.routes), by rule and name of the limit.',
     'rule',
     'limit',
   ),
-  gatehouse_rate_limit_keys: gauge(
-    'sum',
-    'Callers, addresses and routes that limits of routes count at present.',
-  ),
+  gatehouse_rate_limit_keys: gauge('sum', 'Callers, addresses and routes that limits of routes count at present.'),
   gatehouse_rate_limit_overflow_total: counter(
     'Requests that were counted together with those of other callers, because too many callers were counted.',
   ),
@@ -91,9 +82,7 @@ export const METRICS = {
   ),
   gatehouse_tls_handshake_failures_total: counter('Failed TLS handshakes.'),
   gatehouse_tokens_issued_total: counter('Access tokens issued, by grant type.', 'grant'),
-  gatehouse_refresh_reuse_detected_total: counter(
-    'Used refresh tokens that were presented again: a sign of theft.',
-  ),
+  gatehouse_refresh_reuse_detected_total: counter('Used refresh tokens that were presented again: a sign of theft.'),
   gatehouse_revocations_total: counter('Revoked grants.'),
   gatehouse_sign_ins_total: counter('Sign-ins on the confirmation page.', 'outcome'),
   gatehouse_revocation_lag_seconds: gauge(
@@ -125,11 +114,7 @@ export const METRICS = {
     'Next update of the revocation list of an issuer, as Unix time.',
     'issuer',
   ),
-  gatehouse_crl_age_seconds: gauge(
-    'max',
-    'Age of the revocation list of an issuer, since its thisUpdate.',
-    'issuer',
-  ),
+  gatehouse_crl_age_seconds: gauge('max', 'Age of the revocation list of an issuer, since its thisUpdate.', 'issuer'),
   gatehouse_crl_fetches_total: counter(
     'Attempts to fetch a revocation list: `success` or `failure`.',
     'url',

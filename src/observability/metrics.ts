@@ -138,10 +138,7 @@ function createUpstreamMetrics(registry: Registry, name: string) {
     registry.counter('gatehouse_upstream_requests_total', name, code),
   );
   const errors = Object.fromEntries(
-    UPSTREAM_ERROR_KINDS.map((kind) => [
-      kind,
-      registry.counter('gatehouse_upstream_errors_total', name, kind),
-    ]),
+    UPSTREAM_ERROR_KINDS.map((kind) => [kind, registry.counter('gatehouse_upstream_errors_total', name, kind)]),
   ) as Record<UpstreamErrorKind, Counter>;
   const duration = registry.histogram('gatehouse_upstream_request_duration_seconds', name);
   return {

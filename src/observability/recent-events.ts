@@ -81,10 +81,7 @@ export function createRecentEvents(now: () => number) {
 }
 
 /** Combines the results of several processes. */
-export const mergeRecentEvents = (
-  results: readonly RecentEventsResult[],
-  limit: number,
-): RecentEventsResult => ({
+export const mergeRecentEvents = (results: readonly RecentEventsResult[], limit: number): RecentEventsResult => ({
   refusals: takeNewest(
     results.flatMap(({ refusals }) => refusals),
     limit,
@@ -106,9 +103,7 @@ const MAX_TEXT = 256;
 
 function createRefusal(record: RequestRecord, time: number, hidden: ReadonlySet<string>): RecentRefusal {
   const optional = <N extends string>(name: N, value: string | undefined, max = MAX_TEXT) =>
-    value === undefined || hidden.has(name)
-      ? undefined
-      : ({ [name]: copyText(value, max) } as Record<N, string>);
+    value === undefined || hidden.has(name) ? undefined : ({ [name]: copyText(value, max) } as Record<N, string>);
   return {
     time,
     id: record.id,

@@ -31,8 +31,7 @@ const ID_PATTERN = /^[A-Za-z0-9_-]{1,24}$/;
 
 export function redactValue(name: string, value: LogValue): LogValue {
   if (typeof value === 'string' && GENERATED_ID_FIELDS.has(name) && ID_PATTERN.test(value)) return value;
-  if (typeof value === 'string')
-    return SECRET_NAMES.has(name.toLowerCase()) ? '[redacted]' : redactText(value);
+  if (typeof value === 'string') return SECRET_NAMES.has(name.toLowerCase()) ? '[redacted]' : redactText(value);
   if (Array.isArray(value)) return value.map((text: string) => redactText(text));
   return value;
 }

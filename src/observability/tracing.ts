@@ -80,8 +80,7 @@ export function openTracer(options: TracerOptions) {
       const isValidParent = parent !== undefined && isTraceparent(parent);
       const traceId = isValidParent ? getTraceId(parent) : newTraceId();
       // Only trusted proxies may decide that a trace is sampled.
-      if (!isSampledByRatio(traceId, ratio) && !(isValidParent && trusted && isSampled(parent)))
-        return undefined;
+      if (!isSampledByRatio(traceId, ratio) && !(isValidParent && trusted && isSampled(parent))) return undefined;
       return {
         trace: `00-${traceId}-${newSpanId()}-01`,
         parentSpan: isValidParent ? getSpanId(parent) : '',
@@ -123,8 +122,7 @@ function createSpan(record: RequestRecord, traceparent: string) {
   if (rule !== undefined) attributes.push(stringAttribute('http.route', rule));
   if (decision !== undefined) attributes.push(stringAttribute('gatehouse.decision', decision));
   // Details after the first word may contain client input.
-  if (reason !== undefined)
-    attributes.push(stringAttribute('gatehouse.reason', /^[a-z_]*/.exec(reason)?.[0] ?? ''));
+  if (reason !== undefined) attributes.push(stringAttribute('gatehouse.reason', /^[a-z_]*/.exec(reason)?.[0] ?? ''));
   if (record.identity !== undefined && clientId !== undefined)
     attributes.push(stringAttribute('gatehouse.client_id', clientId));
   if (upstream !== undefined) attributes.push(stringAttribute('gatehouse.upstream', upstream));

@@ -25,8 +25,7 @@ export function createSealedCookie<T>(sealer: Sealer, options: SealedCookieOptio
       return text === undefined ? undefined : schema.safeParse(parseJson(text)).data;
     },
     /** The value of `Set-Cookie`. */
-    format: (value: T, maxAge: number): string =>
-      formatValue(sealer.seal(purpose, JSON.stringify(value)), maxAge),
+    format: (value: T, maxAge: number): string => formatValue(sealer.seal(purpose, JSON.stringify(value)), maxAge),
     formatCleared: (): string => formatValue('', 0),
   };
 }

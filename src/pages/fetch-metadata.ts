@@ -11,8 +11,7 @@ const PREFETCH_FIELDS = ['sec-purpose', 'purpose', 'x-moz'] as const;
  */
 export function isNavigation(headers: RequestHeaders): boolean {
   // A prefetch or prerender: the user has not opened the page. Browsers load it again when they do.
-  if (PREFETCH_FIELDS.some((name) => /prefetch|prerender|preview/i.test(String(headers[name] ?? ''))))
-    return false;
+  if (PREFETCH_FIELDS.some((name) => /prefetch|prerender|preview/i.test(String(headers[name] ?? '')))) return false;
   // A service worker, which is a script, receives the response to a navigation preload.
   if (headers['service-worker-navigation-preload'] !== undefined || headers['service-worker'] !== undefined)
     return false;

@@ -27,8 +27,7 @@ export async function readForm(
   const { 'content-encoding': contentEncoding } = headers;
   const type = getSingleHeader(rawHeaders, 'content-type');
   if (!isSameOriginForm(headers, origin) || !isFormContentType(type)) return { kind: 'rejected' };
-  if (contentEncoding !== undefined && contentEncoding !== 'identity')
-    return { kind: 'unreadable', status: 400 };
+  if (contentEncoding !== undefined && contentEncoding !== 'identity') return { kind: 'unreadable', status: 400 };
   const body = await readBody(MAX_FORM_BYTES, timeoutSeconds);
   if (body.kind !== 'complete') return { kind: 'unreadable', status: BODY_ERROR_STATUS[body.kind] };
   const fields = parseForm(body.bytes.toString('latin1'));

@@ -55,11 +55,7 @@ export type PageResponse = (
 };
 
 export type PageHandler = (deps: PageDeps, pageRequest: PageRequest) => Promise<PageResponse>;
-export type FormHandler = (
-  deps: PageDeps,
-  pageRequest: PageRequest,
-  fields: FormFields,
-) => Promise<PageResponse>;
+export type FormHandler = (deps: PageDeps, pageRequest: PageRequest, fields: FormFields) => Promise<PageResponse>;
 
 export interface PageDeps {
   readonly grantDeps: GrantDeps;

@@ -16,11 +16,7 @@ import { type AuthorizationContext, startAuthorization } from './handlers/author
 import { decide, showResult, showReview } from './handlers/decide.ts';
 import { readCodeFromQuery, showCodeForm, submitCode } from './handlers/enter-code.ts';
 import { showGrant, showGrants, submitRevocation } from './handlers/my-grants.ts';
-import {
-  createPendingSignInCookie,
-  handleOpenIdCallback,
-  startOpenIdSignIn,
-} from './handlers/openid-sign-in.ts';
+import { createPendingSignInCookie, handleOpenIdCallback, startOpenIdSignIn } from './handlers/openid-sign-in.ts';
 import { showSignIn, signOut, submitCertificate, submitPassword } from './handlers/sign-in.ts';
 import {
   type FormHandler,
@@ -119,8 +115,7 @@ export function createPages(options: PagesOptions) {
     language?: Language,
     requestDeps = forRequest(grantDeps, context),
   ): PageDeps => {
-    const selected =
-      language ?? negotiateLanguage(context.request.headers['accept-language']) ?? theme.language;
+    const selected = language ?? negotiateLanguage(context.request.headers['accept-language']) ?? theme.language;
     const deps: PageDeps = {
       ...baseDeps,
       grantDeps: requestDeps,
@@ -147,19 +142,11 @@ export function createPages(options: PagesOptions) {
     const layout = { messages: deps.messages, currentUrl: deps.urlFor(returnTo) };
     return replies.page(response.page, layout, cookies);
   };
-  const fail = (
-    context: RequestContext,
-    deps: PageDeps,
-    error: unknown,
-    returnTo: PagePath,
-    retry?: string,
-  ): Reply => {
+  const fail = (context: RequestContext, deps: PageDeps, error: unknown, returnTo: PagePath, retry?: string): Reply => {
     const isFault = error instanceof Fault;
     grantDeps.log.error('page_failed', { request_id: context.id, ...errorFields(error) });
     context.note({ reason: isFault ? error.code : 'internal_error' });
-    const page = isFault
-      ? faultPage(deps, error, returnTo, retry)
-      : internalErrorPage(deps, context.id, returnTo);
+    const page = isFault ? faultPage(deps, error, returnTo, retry) : internalErrorPage(deps, context.id, returnTo);
     return toReply(deps, { page }, returnTo);
   };
 
@@ -210,8 +197,7 @@ export function createPages(options: PagesOptions) {
       return toReply(deps, { page: noticePage(deps, 'notFound', { status: 421 }) }, '');
     },
     /** `subpath` follows the base path, without the query. */
-    handle: (context: RequestContext, subpath: string): Promise<Reply> =>
-      handleTarget(context, parseTarget(subpath)),
+    handle: (context: RequestContext, subpath: string): Promise<Reply> => handleTarget(context, parseTarget(subpath)),
     /** Responds to a browser that opened an address below the service path that does not exist. */
     handleUnknownPath(context: RequestContext): Promise<Reply> {
       context.note({ decision: 'refused', reason: 'no_such_endpoint' });
@@ -300,8 +286,7 @@ async function dispatch(
   const rejected = await checkRequest(deps, options, context);
   if (rejected !== undefined) return rejected;
   if (hasExpired) return { page: authorizationNotice(deps, 'expired', 403) };
-  if (target === undefined || (target === '' && !deps.offersDevice))
-    return { page: noticePage(deps, 'notFound') };
+  if (target === undefined || (target === '' && !deps.offersDevice)) return { page: noticePage(deps, 'notFound') };
   if (typeof target === 'object')
     return method === 'GET'
       ? handleOpenIdCallback(deps, context, clientKey, target.provider)
@@ -341,11 +326,7 @@ async function dispatch(
  * With a link of another site, browsers do not send the `Strict` session cookie, and a new session would replace it: any site could sign
  * users out. This page requests the same URL again, from this site.
  */
-function continueFromOtherSite(
-  { messages }: PageDeps,
-  path: string,
-  { request }: RequestContext,
-): PageResponse {
+function continueFromOtherSite({ messages }: PageDeps, path: string, { request }: RequestContext): PageResponse {
   const query = getQuery(request);
   const url = query === '' ? path : `${path}?${query}`;
   return { page: redirectPage(messages, messages.authorization.redirecting, url) };

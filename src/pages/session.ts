@@ -24,13 +24,9 @@ export const Session = z.strictObject({
   /** Display name from the OpenID provider, for users without one in the directory. */
   shownAs: z.string().exactOptional(),
   /** As of the sign-in. */
-  profile: z
-    .strictObject({ name: z.string().exactOptional(), email: z.string().exactOptional() })
-    .exactOptional(),
+  profile: z.strictObject({ name: z.string().exactOptional(), email: z.string().exactOptional() }).exactOptional(),
   /** Of the OpenID provider that the user signed in with. */
-  assertedGroups: z
-    .strictObject({ provider: z.string(), groups: z.array(z.string()).readonly() })
-    .exactOptional(),
+  assertedGroups: z.strictObject({ provider: z.string(), groups: z.array(z.string()).readonly() }).exactOptional(),
   /** The device request and its code as typed. */
   request: z.strictObject({ id: z.string(), clientId: z.string(), code: z.string() }).exactOptional(),
   /** The decision about that request. */
@@ -92,8 +88,7 @@ export function createSessions(
       if (session === undefined || now() >= session.expires || isRevoked(session)) return undefined;
       return session;
     },
-    formatCookie: (session: Session): string =>
-      cookie.format(session, Math.max(0, Math.ceil(session.expires - now()))),
+    formatCookie: (session: Session): string => cookie.format(session, Math.max(0, Math.ceil(session.expires - now()))),
     /** Invalidates all copies of the cookie. */
     async revoke({ id, identity, expires }: Session): Promise<void> {
       if (identity === undefined) return;

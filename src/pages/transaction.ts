@@ -55,8 +55,7 @@ export function createBrowserCookie(sealer: Sealer, sessionCookieName: string) {
       sameSite: 'Lax',
     }),
   );
-  const format = (index: number, id: string): string =>
-    cookies[index]?.format({ id }, BROWSER_LIFETIME) ?? '';
+  const format = (index: number, id: string): string => cookies[index]?.format({ id }, BROWSER_LIFETIME) ?? '';
   return {
     /** Is this an id of the browser? */
     includes(cookieHeader: string | undefined, id: string): boolean {
@@ -126,5 +125,4 @@ export const formatAuthorizationResponse = (
   { redirectUri, state }: { readonly redirectUri: string; readonly state?: string | undefined },
   issuer: string,
   parameters: Readonly<Record<string, string>>,
-): string =>
-  addResponseParameters(redirectUri, { ...parameters, ...(state !== undefined && { state }), iss: issuer });
+): string => addResponseParameters(redirectUri, { ...parameters, ...(state !== undefined && { state }), iss: issuer });

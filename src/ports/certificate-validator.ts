@@ -25,10 +25,7 @@ export interface ValidatedCertificate {
 }
 
 /** `issuer`: the name of the issuer in the certificate. */
-export type CertificateDescription = Pick<
-  ValidatedCertificate,
-  'fingerprint' | 'serial' | 'subject' | 'issuer'
->;
+export type CertificateDescription = Pick<ValidatedCertificate, 'fingerprint' | 'serial' | 'subject' | 'issuer'>;
 
 /**
  * Validates a client certificate on every request: TLS proves only possession of the key, and the result of the handshake
@@ -41,10 +38,7 @@ export interface CertificateValidator {
    * Synchronous unless its issuer has an OCSP responder whose status of this certificate is not cached. Throws or rejects
    * with a `Fault` while it is not known whether the certificate is revoked.
    */
-  validate(
-    der: Uint8Array,
-    now: Epoch,
-  ): Outcome<ValidatedCertificate> | Promise<Outcome<ValidatedCertificate>>;
+  validate(der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate> | Promise<Outcome<ValidatedCertificate>>;
   /**
    * Is a certificate that was accepted before still accepted while `validate` waits for an OCSP responder? Throws like
    * `validate`.

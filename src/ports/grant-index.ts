@@ -52,10 +52,7 @@ export const matchesQuery = (grant: Grant, { identity, clientId, filter = {} }: 
   (clientId === undefined || grant.clientId === clientId) &&
   matchesFilter(grant, filter);
 
-const matchesFilter = (
-  grant: Grant,
-  { name, email, serial, fingerprint, subject, prefix }: GrantFilter,
-): boolean => {
+const matchesFilter = (grant: Grant, { name, email, serial, fingerprint, subject, prefix }: GrantFilter): boolean => {
   const { profile, certificate, boundTo } = grant;
   return (
     (name === undefined || isSameText(profile?.name, name)) &&

@@ -20,10 +20,7 @@ export interface TokenIssuer {
   getCurrentKeyIds(now: Epoch): KeyIds;
   issueTokens(grant: Grant, now: Epoch): Promise<TokenPair>;
   /** Undefined unless the MAC of the refresh token is valid. */
-  openRefreshToken(
-    token: string,
-    now: Epoch,
-  ): { readonly grantId: string; readonly generation: number } | undefined;
+  openRefreshToken(token: string, now: Epoch): { readonly grantId: string; readonly generation: number } | undefined;
   /**
    * The contents of an authentic, canonical access token; the caller checks expiry and revocation. Synchronous for a cached
    * token. A new opaque token is looked up in the store, which may throw a `Fault`.

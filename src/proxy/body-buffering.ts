@@ -74,9 +74,7 @@ export class BodyBuffer {
   /** In proportion to the size: with fixed steps, a large body would be copied many times. */
   #grow(size: number): void {
     const { length } = this.#bytes;
-    const larger = Buffer.allocUnsafeSlow(
-      Math.max(size, Math.min(2 * length, length + (length >> 2) + 65_536), 1_024),
-    );
+    const larger = Buffer.allocUnsafeSlow(Math.max(size, Math.min(2 * length, length + (length >> 2) + 65_536), 1_024));
     this.#bytes.copy(larger, 0, 0, this.size);
     this.#bytes = larger;
     this.#holding.set(larger.length);
@@ -112,5 +110,4 @@ export const getNetworkKey = (clientAddress: string): string => `\0${getRateLimi
 /** May more be held for this client, which is an identity or a network? */
 export const mayHoldMore = (client: string): boolean => clientAccounts.mayGrow(toAccountKey(client));
 
-const toAccountKey = (client: string): string =>
-  client.startsWith('\0') ? getAccountKey(client.slice(1)) : client;
+const toAccountKey = (client: string): string => (client.startsWith('\0') ? getAccountKey(client.slice(1)) : client);

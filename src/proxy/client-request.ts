@@ -8,12 +8,7 @@ import type { Reply } from '../http/reply.ts';
 import type { CompletedRequest, RequestNotes, RequestOutcome } from '../http/request-context.ts';
 import { checkMethod, type HttpVersion, METHODS_WITH_BODY, type RequestHead } from '../http/request-head.ts';
 import { ReceivedRequest, ServiceRequest } from '../http/service-request.ts';
-import {
-  EMPTY_PEER_LIST,
-  type PeerList,
-  resolveClientAddress,
-  resolveRequestId,
-} from '../listener/client-address.ts';
+import { EMPTY_PEER_LIST, type PeerList, resolveClientAddress, resolveRequestId } from '../listener/client-address.ts';
 import type { ClientConnection } from '../listener/client-connection.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { SpanContext } from '../observability/tracing.ts';
@@ -21,13 +16,7 @@ import { getNetworkKey } from './body-buffering.ts';
 import type { CertificateContext, RequestConfig } from './config.ts';
 import { type DerivedFields, getDerivedFields } from './derived-fields.ts';
 import { Exchange, type ExchangeOwner, type ForwardRequest } from './exchange.ts';
-import {
-  type AccessDecision,
-  type AccessRequest,
-  authorize,
-  findRule,
-  noteDecision,
-} from './policy/authorize.ts';
+import { type AccessDecision, type AccessRequest, authorize, findRule, noteDecision } from './policy/authorize.ts';
 import { getCorsFields, getOriginHeader, type Preflight, readPreflight } from './policy/cors.ts';
 import { getForwardAuthStatus } from './policy/forward-auth.ts';
 import { readPresentedProof } from './policy/presented-proof.ts';
@@ -59,9 +48,7 @@ export interface RequestEnvironment {
   readonly onRequestStart: (request: CompletedRequest) => void;
   readonly onRequestEnd: (request: CompletedRequest, outcome: RequestOutcome) => void;
   /** Starts a span where the request is recorded. `isTrusted`: a trusted proxy sent this traceparent. */
-  readonly startSpan?:
-    | ((traceparent: string | undefined, isTrusted: boolean) => SpanContext | undefined)
-    | undefined;
+  readonly startSpan?: ((traceparent: string | undefined, isTrusted: boolean) => SpanContext | undefined) | undefined;
   readonly log: Logger;
   readonly now: () => Epoch;
 }
@@ -85,9 +72,7 @@ const INVALID_PATH: ProxyRefusal = { reason: 'malformed', detail: 'an invalid re
  * A request, from its head to its log line: begun, served by gatehouse itself or authorized and forwarded, and recorded at its end. One
  * object serves the requests of a connection, or of its streams, one after another.
  */
-export class ClientRequest
-  implements RequestHandler, CompletedRequest, CertificateContext, BodySink, ExchangeOwner
-{
+export class ClientRequest implements RequestHandler, CompletedRequest, CertificateContext, BodySink, ExchangeOwner {
   readonly peer: string;
   readonly sourceUnknown: boolean;
   readonly certificate: () => Buffer | undefined;
@@ -298,10 +283,7 @@ export class ClientRequest
     const head = this.#head;
     const { policy } = config;
     // RFC 9112 §3.2.2: an absolute request target overrides the Host field.
-    if (
-      this.request.url.startsWith('/') &&
-      !config.acceptsHost(head.host, this.peer, this.#connection.socket)
-    )
+    if (this.request.url.startsWith('/') && !config.acceptsHost(head.host, this.peer, this.#connection.socket))
       return this.refuse({ reason: 'misdirected' });
     // A service worker of the API could replace the confirmation pages of the same origin.
     if (head.isServiceWorkerScript && policy.pagesHost === undefined)
@@ -392,16 +374,13 @@ export class ClientRequest
     if (this.#isUpgrade) return this.#forwardWebSocket(handle, allowed);
     this.#fillForwarded(allowed);
     if (!UPSTREAM_PATH.test(this.#forwarded.path)) return this.refuse(INVALID_PATH, allowed);
-    if (!this.#downstream.isComplete && !this.#takeBody())
-      return this.refuse({ reason: 'body_too_large' }, allowed);
+    if (!this.#downstream.isComplete && !this.#takeBody()) return this.refuse({ reason: 'body_too_large' }, allowed);
     this.notes.transfer = this.#exchange;
     this.#exchange.start(handle.upstream, this.#forwarded);
   }
 
   get #isUpgrade(): boolean {
-    return (
-      this.#head.upgrade !== undefined && isWebSocketHandshake(this.request.method, this.#version, this.#head)
-    );
+    return this.#head.upgrade !== undefined && isWebSocketHandshake(this.request.method, this.#version, this.#head);
   }
 
   #checkForwarded({ rule }: AllowedRequest): ProxyRefusal | undefined {
@@ -409,8 +388,7 @@ export class ClientRequest
     if ((head.contentLength ?? 0) > this.#config.maxBodyBytes) return { reason: 'body_too_large' };
     if (head.upgrade === undefined) return undefined;
     const isUpgrade = this.#isUpgrade;
-    if (isUpgrade ? rule.websocket !== true : requestsWebSocket(head))
-      return { reason: 'upgrade_not_allowed' };
+    if (isUpgrade ? rule.websocket !== true : requestsWebSocket(head)) return { reason: 'upgrade_not_allowed' };
     // Browsers send no preflight before they open a WebSocket (RFC 6455 §10.2).
     const origin = isUpgrade ? getOriginHeader(head.rawHeaders) : undefined;
     return rule.cors !== undefined && origin !== undefined && !isAllowedOrigin(rule.cors, origin)
@@ -466,11 +444,7 @@ export class ClientRequest
     const { rule, caller, target } = allowed;
     const config = this.#config;
     const head = this.#head;
-    const { text, trace } = this.#fields.upstream.serialize(
-      config.headers,
-      head,
-      this.#getForwardInfo(allowed),
-    );
+    const { text, trace } = this.#fields.upstream.serialize(config.headers, head, this.#getForwardInfo(allowed));
     this.notes.trace = trace;
     const assertion = config.rewriter.getAssertionField(allowed);
     const forwarded = this.#forwarded;

@@ -26,13 +26,8 @@ const BODY_ERRORS = {
   upstream_too_slow: { reason: 'upstream_too_slow' },
 } as const satisfies Record<BodyError['kind'], ProxyRefusal>;
 
-const CLIENT_FAULTS: ReadonlySet<BodyError['kind']> = new Set([
-  'too_large',
-  'client_disconnected',
-  'client_too_slow',
-]);
-export const isClientFault = (error: Error): boolean =>
-  error instanceof BodyError && CLIENT_FAULTS.has(error.kind);
+const CLIENT_FAULTS: ReadonlySet<BodyError['kind']> = new Set(['too_large', 'client_disconnected', 'client_too_slow']);
+export const isClientFault = (error: Error): boolean => error instanceof BodyError && CLIENT_FAULTS.has(error.kind);
 
 /** The error response for a request that got none from its upstream. */
 export function refusalFor(error: Error): ProxyRefusal {

@@ -59,15 +59,7 @@ export interface ExchangeOwner {
  * - `connecting`, `sending` the body, `waiting` for the response head.
  * - `responding`: the response has begun.
  */
-type Stage =
-  | 'idle'
-  | 'buffering'
-  | 'queued'
-  | 'scheduled'
-  | 'connecting'
-  | 'sending'
-  | 'waiting'
-  | 'responding';
+type Stage = 'idle' | 'buffering' | 'queued' | 'scheduled' | 'connecting' | 'sending' | 'waiting' | 'responding';
 
 const OVERLOADED: ProxyRefusal = { reason: 'overloaded', retryAfter: 1 };
 const TOO_MANY_EVENT_STREAMS: ProxyRefusal = { reason: 'too_many_event_streams', retryAfter: 5 };
@@ -385,8 +377,7 @@ export class Exchange
     this.#pausesUntil = 0;
     if (head.isEventStream && !this.#startEventStream(head)) return this.#refuse(TOO_MANY_EVENT_STREAMS);
     this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
-    if (head.status > this.#downstream.maxStatus)
-      throw new UpstreamError('an invalid status', 'malformed_response');
+    if (head.status > this.#downstream.maxStatus) throw new UpstreamError('an invalid status', 'malformed_response');
     const { id, limitFields } = this.#request;
     this.#owner.status = head.status;
     this.#downstream.writeHead(head, clientFields(this.#request, head), id, limitFields);
@@ -429,8 +420,7 @@ export class Exchange
 
   /** An event stream may be silent for longer than other responses, if the client has sent its request and read what was sent. */
   #mayPause(): boolean {
-    if (this.#pausesUntil <= performance.now() || this.#isStalled || this.#downstream.unread > 0)
-      return false;
+    if (this.#pausesUntil <= performance.now() || this.#isStalled || this.#downstream.unread > 0) return false;
     const { body } = this.#request;
     return body === undefined || body.isSent;
   }
@@ -482,9 +472,7 @@ export class Exchange
         return this.#refuse(OVERLOADED);
       case 'connecting':
         this.#connection?.discard();
-        return this.onError(
-          new UpstreamError('no connection in time', 'connect_timeout', { isUnreached: true }),
-        );
+        return this.onError(new UpstreamError('no connection in time', 'connect_timeout', { isUnreached: true }));
       case 'sending':
         return this.#fail(new BodyError(this.isWaitingForClient ? 'client_too_slow' : 'upstream_too_slow'));
       case 'waiting':

@@ -113,11 +113,7 @@ function createPolicy(deps: ProxyDeps, rules: CompiledRules): PolicyContext {
     readAccessToken: deps.readAccessToken,
     revocations: deps.revocations,
     getIntegration: deps.getIntegration,
-    isOwnAuthority: createOwnAuthorityCheck(
-      publicUrl,
-      rules,
-      createHostMatcher(hosts?.allowed ?? [], pagesHost),
-    ),
+    isOwnAuthority: createOwnAuthorityCheck(publicUrl, rules, createHostMatcher(hosts?.allowed ?? [], pagesHost)),
     pagesHost,
     proofs: deps.proofVerifier && {
       verifier: deps.proofVerifier,
@@ -127,10 +123,7 @@ function createPolicy(deps: ProxyDeps, rules: CompiledRules): PolicyContext {
   };
 }
 
-const createListedHostCheck = (
-  { hosts, pagesHost }: ProxyDeps,
-  rules: CompiledRules,
-): ((name: string) => boolean) => {
+const createListedHostCheck = ({ hosts, pagesHost }: ProxyDeps, rules: CompiledRules): ((name: string) => boolean) => {
   const isAllowed = createHostMatcher(hosts?.allowed ?? [], pagesHost);
   return (name) => rules.hosts.has(name) || isAllowed(name);
 };

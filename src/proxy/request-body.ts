@@ -81,9 +81,7 @@ export class RequestBody implements BodySink {
 
   /** The header field that frames it. */
   get framing(): string {
-    return this.#length === undefined
-      ? 'transfer-encoding: chunked\r\n'
-      : `content-length: ${this.#length}\r\n`;
+    return this.#length === undefined ? 'transfer-encoding: chunked\r\n' : `content-length: ${this.#length}\r\n`;
   }
 
   /** Reads the beginning of it; `onBodyBuffered` is called when that is enough. */

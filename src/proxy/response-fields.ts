@@ -3,10 +3,7 @@ import { getCorsFields, replaceCorsFields } from './policy/cors.ts';
 import type { ClientFields, ResponseHead } from './upstream/response-head.ts';
 
 /** The header fields of an upstream's response, as its client gets them. `X-Request-Id` is not among them. */
-export function clientFields(
-  { config, allowed, host, rawHeaders }: ForwardRequest,
-  head: ResponseHead,
-): ClientFields {
+export function clientFields({ config, allowed, host, rawHeaders }: ForwardRequest, head: ResponseHead): ClientFields {
   const { headers, rewriter } = config;
   const { rule } = allowed;
   const isCacheable = !head.hasLocation && rule.cors === undefined;

@@ -10,12 +10,7 @@ import { type ExchangeOwner, SILENT_MS } from './exchange.ts';
 import { refusalFor, TokenEndedError } from './exchange-errors.ts';
 import { getCorsFields, replaceCorsFields } from './policy/cors.ts';
 import type { StreamEndReason } from './policy/live-streams.ts';
-import {
-  type AllowedRequest,
-  getEnforcedBearer,
-  getUpstreamPath,
-  isEventStream,
-} from './policy/upstream-rewriter.ts';
+import { type AllowedRequest, getEnforcedBearer, getUpstreamPath, isEventStream } from './policy/upstream-rewriter.ts';
 import type { Tunnel } from './upstream/tunnel.ts';
 import type { Tunnels } from './upstream/websocket.ts';
 
@@ -60,12 +55,7 @@ export class WebSocketForward {
   #end: (reason: StreamEndReason) => void = () => {};
   #unwatch = (): void => {};
 
-  constructor(
-    config: ProxyConfig,
-    downstream: Downstream,
-    allowed: AllowedRequest,
-    request: WebSocketRequest,
-  ) {
+  constructor(config: ProxyConfig, downstream: Downstream, allowed: AllowedRequest, request: WebSocketRequest) {
     this.#config = config;
     this.#downstream = downstream;
     this.#allowed = allowed;

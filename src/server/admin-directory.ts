@@ -48,9 +48,7 @@ export const createAdminDirectory = (
     const users = createUserDirectory(directories);
     try {
       const matches = await Promise.all(
-        Object.keys(directories).map((directory) =>
-          users.findByClaim(directory, { issuer: '', attribute, value }),
-        ),
+        Object.keys(directories).map((directory) => users.findByClaim(directory, { issuer: '', attribute, value })),
       );
       return [...new Set(matches.flatMap((user) => (user === undefined ? [] : [user.identity])))];
     } finally {

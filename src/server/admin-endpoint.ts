@@ -1,10 +1,5 @@
 import { type AdminApiDeps, handleAdminRequest } from '../admin/grants-api.ts';
-import {
-  type AdminListener,
-  type AdminTls,
-  openAdminListener,
-  type ReadinessCheck,
-} from '../admin/listener.ts';
+import { type AdminListener, type AdminTls, openAdminListener, type ReadinessCheck } from '../admin/listener.ts';
 import type { Settings } from '../config/schema.ts';
 import { Console } from '../console/console.ts';
 import { readPackageVersion } from '../lib/package-version.ts';
@@ -108,9 +103,7 @@ export class AdminEndpoint {
         ],
         metrics: async (results) => {
           const isHealthy = (name?: string): 0 | 1 =>
-            results.some((check) => check.problem !== undefined && (name ?? check.name) === check.name)
-              ? 0
-              : 1;
+            results.some((check) => check.problem !== undefined && (name ?? check.name) === check.name) ? 0 : 1;
           const health: Snapshot = {
             gatehouse_ready: [['', isHealthy()]],
             gatehouse_store_up: [['', isHealthy('store')]],

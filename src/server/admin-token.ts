@@ -8,8 +8,7 @@ import { isReadableByOthers } from '../tokens/keyring-file.ts';
 
 export function ensureAdminTokens({ admin }: Settings, log: Pick<Logger, 'warn'>): void {
   ensureAdminToken(admin.tokenFile, log);
-  if (admin.readOnlyTokenFile !== undefined)
-    ensureAdminToken(admin.readOnlyTokenFile, log, 'admin.readOnlyTokenFile');
+  if (admin.readOnlyTokenFile !== undefined) ensureAdminToken(admin.readOnlyTokenFile, log, 'admin.readOnlyTokenFile');
 }
 
 /** Creates a missing admin token with mode 0600. Throws when other users can read an existing one. */
@@ -49,11 +48,7 @@ export function checkAdminTokenFile(file: string): AdminTokenFileProblem | undef
   return { kind: uid === process.geteuid?.() && (mode & 0o007) === 0 ? 'fixable' : 'fatal', problem };
 }
 
-function restrictFileMode(
-  file: string,
-  log: Pick<Logger, 'warn'> | undefined,
-  setting: AdminTokenSetting,
-): void {
+function restrictFileMode(file: string, log: Pick<Logger, 'warn'> | undefined, setting: AdminTokenSetting): void {
   const fileProblem = checkAdminTokenFile(file);
   if (fileProblem === undefined) return;
   if (fileProblem.kind === 'fatal') throw new StartError([formatAdminTokenProblem(fileProblem, setting)]);

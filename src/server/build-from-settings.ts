@@ -41,9 +41,7 @@ export function buildIntegrations(
           })),
           ...(issuerNames !== undefined && {
             issuers: new Set(
-              issuers
-                .filter(({ name }) => issuerNames.includes(name))
-                .map(({ keyFingerprint }) => keyFingerprint),
+              issuers.filter(({ name }) => issuerNames.includes(name)).map(({ keyFingerprint }) => keyFingerprint),
             ),
           }),
         },
@@ -66,18 +64,7 @@ export const buildIntrospection = ({ introspection }: Settings) => ({
 export function buildRules(settings: Settings): AccessRule[] {
   const defaultLimits = listRouteLimits(settings.limits.routes);
   return settings.routes.map((route, index) => {
-    const {
-      path,
-      public: isPublic,
-      requires,
-      methods,
-      clients,
-      issuers,
-      audience,
-      cors,
-      rate,
-      ...rest
-    } = route;
+    const { path, public: isPublic, requires, methods, clients, issuers, audience, cors, rate, ...rest } = route;
     const audiences = audience ?? settings.upstreams[route.upstream]?.audience;
     const limits = nameLimits(rate === undefined ? defaultLimits : listRouteLimits(rate), isPublic === true);
     const pattern = parsePattern(path);

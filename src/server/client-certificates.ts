@@ -7,11 +7,7 @@ import type { HttpRequest, RequestContext } from '../http/request-context.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import type { CertificateValidator, ValidatedCertificate } from '../ports/certificate-validator.ts';
 import { Fault } from '../ports/fault.ts';
-import {
-  type ForwardedHeader,
-  findForwardedField,
-  parseForwardedCertificate,
-} from '../x509/forwarded-certificate.ts';
+import { type ForwardedHeader, findForwardedField, parseForwardedCertificate } from '../x509/forwarded-certificate.ts';
 
 interface ClientCertificatesOptions {
   /** Front proxies that terminate TLS, and the header in which they forward the certificate of their client. */

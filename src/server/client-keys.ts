@@ -38,9 +38,7 @@ export async function openClientKeys(
     }),
   );
   return new Map(
-    sources
-      .flat()
-      .map(({ clientId, source, fixedKeys }) => [clientId, registry.open(source, fixedKeys, scope)]),
+    sources.flat().map(({ clientId, source, fixedKeys }) => [clientId, registry.open(source, fixedKeys, scope)]),
   );
 }
 
@@ -51,27 +49,20 @@ async function readFixedKeys(
   if (jwks === undefined) return undefined;
   const name = `${setting}.jwks`;
   const text = typeof jwks === 'string' ? jwks : JSON.stringify(jwks);
-  if (/"(?:d|k)"\s*:/.test(text))
-    throw new StartError([`${name}: contains a private key; keep only the public keys`]);
+  if (/"(?:d|k)"\s*:/.test(text)) throw new StartError([`${name}: contains a private key; keep only the public keys`]);
   return { text, keys: await parseFixedKeySet(name, text) };
 }
 
-export const createAssertionVerifier = (
-  { publicUrl, service }: Settings,
-  keys: ReadonlyMap<string, IssuerKeys>,
-) =>
+export const createAssertionVerifier = ({ publicUrl, service }: Settings, keys: ReadonlyMap<string, IssuerKeys>) =>
   createClientAssertions({
     keys,
     audiences: new Set([
       publicUrl,
       // RFC 7523 §3: libraries name the issuer, the token endpoint or the endpoint that they call.
       ...service.paths.flatMap((path) =>
-        [
-          '',
-          ...['token', 'par', 'revoke', 'introspect', 'device_authorization'].map(
-            (name) => `/oauth2/${name}`,
-          ),
-        ].map((endpoint) => `${publicUrl}${path}${endpoint}`),
+        ['', ...['token', 'par', 'revoke', 'introspect', 'device_authorization'].map((name) => `/oauth2/${name}`)].map(
+          (endpoint) => `${publicUrl}${path}${endpoint}`,
+        ),
       ),
     ]),
   });

@@ -6,11 +6,7 @@ import type { ResourceScope } from '../lib/shared-resources.ts';
 import { StartError } from '../lib/start-error.ts';
 import { createTheme } from '../pages/views/theme.ts';
 import type { UserDirectory } from '../ports/directory.ts';
-import {
-  type CertificateFiles,
-  CertificateFilesError,
-  loadCertificateFiles,
-} from '../x509/certificate-files.ts';
+import { type CertificateFiles, CertificateFilesError, loadCertificateFiles } from '../x509/certificate-files.ts';
 import { buildRules, listCertificateFiles } from './build-from-settings.ts';
 import { openClientDocuments } from './client-documents.ts';
 import { openClientKeys } from './client-keys.ts';

@@ -63,8 +63,7 @@ function createTokenReader({ grantDeps, trustedIssuers }: BuildContext): PolicyC
   const { tokenIssuer } = grantDeps;
   if (trustedIssuers === undefined) return (token, at) => tokenIssuer.readAccessToken(token, at);
   const { read } = createTrustedTokenReader(trustedIssuers);
-  if (!trustedIssuers.introspects)
-    return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
+  if (!trustedIssuers.introspects) return (token, at) => tokenIssuer.readAccessToken(token, at) ?? read(token, at);
   // What is rejected with a reason is a JWT.
   return (token, at, accepted, getClientAddress) =>
     tokenIssuer.readAccessToken(token, at) ??
@@ -83,11 +82,7 @@ const buildHeaderSettings = (settings: Settings) => {
   };
 };
 
-function buildRootPage({
-  settings,
-  grantDeps,
-  theme,
-}: BuildContext): NonNullable<ProxyDeps['renderRootPage']> {
+function buildRootPage({ settings, grantDeps, theme }: BuildContext): NonNullable<ProxyDeps['renderRootPage']> {
   const { url, host } = getPagesOrigin(settings);
   const base = `${host === undefined ? '' : url}${getPagesPath(settings)}`;
   return createRootPage({

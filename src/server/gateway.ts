@@ -411,10 +411,7 @@ export class Gateway {
   }
 }
 
-function revalidateStreams(
-  { streams }: ProcessState,
-  { isKnownClient, isCertificateAccepted }: RuntimeConfig,
-): void {
+function revalidateStreams({ streams }: ProcessState, { isKnownClient, isCertificateAccepted }: RuntimeConfig): void {
   streams.applyRules({ isKnownClient, isCertificateAccepted });
 }
 
@@ -446,9 +443,7 @@ function listChangedSections(previous: Settings, next: Settings): string[] {
       inner instanceof Map || inner instanceof Set ? [...inner] : inner,
     ) ?? '';
   const before = new Map(Object.entries(previous).map(([name, value]) => [name, serialize(value)]));
-  return Object.entries(next).flatMap(([name, value]) =>
-    before.get(name) === serialize(value) ? [] : [name],
-  );
+  return Object.entries(next).flatMap(([name, value]) => (before.get(name) === serialize(value) ? [] : [name]));
 }
 
 function logWarnings(

@@ -32,8 +32,7 @@ class IntegrationMap extends Map<string, Integration> {
     const known = this.#derived.get(clientId);
     if (known !== undefined) return known;
     const url = parseClientIdUrl(clientId);
-    const template =
-      url && this.#templates.find(({ documentHosts = [] }) => isAllowedHost(documentHosts, url));
+    const template = url && this.#templates.find(({ documentHosts = [] }) => isAllowedHost(documentHosts, url));
     if (url === undefined || template === undefined) return undefined;
     const integration: Integration = {
       ...template,

@@ -82,9 +82,7 @@ export async function openCheckedKeyring(settings: Settings, store: Store, now: 
 }
 
 export const listKeyWarnings = (settings: Settings, file: KeyringFile): string[] =>
-  findEarlyRetirements(file, getLongestGrantLifetime(settings)).map(
-    (warning) => `${settings.keys.file}: ${warning}`,
-  );
+  findEarlyRetirements(file, getLongestGrantLifetime(settings)).map((warning) => `${settings.keys.file}: ${warning}`);
 
 const formatFingerprint = (fingerprint: string, retireAt: Epoch): string =>
   `${fingerprint} ${Number.isFinite(retireAt) ? retireAt : 'never'}`;
@@ -93,12 +91,7 @@ const formatFingerprint = (fingerprint: string, retireAt: Epoch): string =>
  * Compares the keys with the fingerprints in the store, and records new ones there. With other keys than those of the
  * stored grants, every refresh would fail as if the client were at fault.
  */
-export async function recordKeys(
-  settings: Settings,
-  store: Store,
-  keyring: Keyring,
-  now: Epoch,
-): Promise<void> {
+export async function recordKeys(settings: Settings, store: Store, keyring: Keyring, now: Epoch): Promise<void> {
   const current = Object.fromEntries(
     [...keyring.fingerprints].map(([kid, { fingerprint, retireAt }]) => [
       kid,
@@ -135,8 +128,7 @@ export async function compareWithStore(
     problems: isIncomplete
       ? ['keys.file: the store holds grants, but no key fingerprints; restore it from a backup']
       : mismatches.map(
-          (mismatch) =>
-            `keys.file: ${file} ${mismatch}; these are not the keys that this store was written with`,
+          (mismatch) => `keys.file: ${file} ${mismatch}; these are not the keys that this store was written with`,
         ),
   };
 }
@@ -144,7 +136,6 @@ export async function compareWithStore(
 function findMismatch(kid: string, entry: string, keyring: Keyring, now: Epoch): string[] {
   const [fingerprint, retireAt] = entry.split(' ');
   const key = keyring.fingerprints.get(kid);
-  if (key === undefined)
-    return retireAt !== 'never' && Number(retireAt) <= now ? [] : [`lacks the key ${kid}`];
+  if (key === undefined) return retireAt !== 'never' && Number(retireAt) <= now ? [] : [`lacks the key ${kid}`];
   return key.fingerprint === fingerprint ? [] : [`has a different key with the id ${kid}`];
 }

@@ -44,10 +44,7 @@ export function checkListenerTls(settings: Settings, files: CertificateFiles): v
 }
 
 /** A session ticket is valid only while these stay the same; after a change clients make a full handshake. */
-function computeTicketScope(
-  { publicUrl, listen: { tls } }: Settings,
-  { server, issuers }: CertificateFiles,
-): string {
+function computeTicketScope({ publicUrl, listen: { tls } }: Settings, { server, issuers }: CertificateFiles): string {
   const trusted = issuers.map(({ certificate }) => certificate.fingerprint256).toSorted();
   const inputs = [publicUrl, server?.certificate, tls?.minVersion, tls?.askCertificate, trusted];
   return hash('sha256', JSON.stringify(inputs), 'base64url');
@@ -55,10 +52,7 @@ function computeTicketScope(
 
 type ListenerHooks = Omit<PublicListenerOptions, 'host' | 'port' | 'tls' | 'limits' | 'proxyProtocol'>;
 
-export async function startPublicListener(
-  sources: TlsContextSources,
-  hooks: ListenerHooks,
-): Promise<PublicListener> {
+export async function startPublicListener(sources: TlsContextSources, hooks: ListenerHooks): Promise<PublicListener> {
   const { limits, listen } = sources.settings;
   const { host, port, tls, http2, proxyProtocol } = listen;
   const tlsOptions = createTlsContextOptions(sources);

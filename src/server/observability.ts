@@ -42,11 +42,7 @@ export async function openObservability(
   };
 }
 
-const withAudit = (
-  log: Logger,
-  getAudit: () => AuditLog,
-  recentEvents: RecentEvents | undefined,
-): Logger => ({
+const withAudit = (log: Logger, getAudit: () => AuditLog, recentEvents: RecentEvents | undefined): Logger => ({
   ...log,
   audit(event, fields) {
     recentEvents?.recordAudit(event, fields);

@@ -2,12 +2,7 @@ import type { AccessRule } from '../domain/access-rule.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { RouteLimit } from '../domain/route-limit.ts';
 import { computeLevel } from '../lib/rate-limiter.ts';
-import {
-  BucketBudget,
-  type RequestBucket,
-  RequestLimiter,
-  type RequestReporter,
-} from '../lib/request-limiter.ts';
+import { BucketBudget, type RequestBucket, RequestLimiter, type RequestReporter } from '../lib/request-limiter.ts';
 import { type OpenedResource, type ResourceScope, SharedResources } from '../lib/shared-resources.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { type EnforcedLimit, Quota, type Quotas } from '../proxy/policy/quotas.ts';
@@ -149,9 +144,7 @@ class SharedCountReporter implements RequestReporter {
     this.#isReporting = true;
     const reported = [...this.#unreported.entries().take(MAX_REPORTED)];
     for (const [bucket] of reported) this.#unreported.delete(bucket);
-    const outcomes = await Promise.all(
-      reported.map(([bucket, limiter]) => this.#reportBucket(limiter, bucket)),
-    );
+    const outcomes = await Promise.all(reported.map(([bucket, limiter]) => this.#reportBucket(limiter, bucket)));
     const isReachable = outcomes.every(Boolean);
     this.sharers = isReachable ? 1 : Math.max(1, this.#options.shared.processCount());
     this.#isReporting = false;

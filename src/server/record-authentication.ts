@@ -31,8 +31,7 @@ export function createReportingAuthenticator(options: RecordAuthenticationOption
   const refusals = (kind: RecordKind, reason: RecordRefusalReason) =>
     metrics.counter('gatehouse_store_records_refused_total', kind, reason);
   // Series start at zero: an alert on the first increase needs a value before it.
-  for (const kind of RECORD_KINDS)
-    for (const reason of ['mac_wrong', 'mac_missing'] as const) refusals(kind, reason);
+  for (const kind of RECORD_KINDS) for (const reason of ['mac_wrong', 'mac_missing'] as const) refusals(kind, reason);
   const reported = createBoundedCache<string, { readonly at: number }>(MAX_REPORTED);
   const shouldReport = ({ kind, id }: RecordLocation): boolean => {
     const name = `${kind} ${id}`;

@@ -43,9 +43,7 @@ export class Reloader {
     this.#watchedFiles = files;
     // The first start creates the key file, which is no change: it is watched once the gateway has read it.
     const isKeyFileMissing = !existsSync(settings.keys.file);
-    const watchedFiles = this.#watchedFiles.filter(
-      (file) => !isKeyFileMissing || file !== settings.keys.file,
-    );
+    const watchedFiles = this.#watchedFiles.filter((file) => !isKeyFileMissing || file !== settings.keys.file);
     this.#watcher = new FileWatch(watchedFiles, () => this.reload('a file changed'), {
       onError: (error) => log.warn('watch_failed', errorFields(error)),
     });
@@ -102,8 +100,7 @@ export class Reloader {
       log.info('reloaded', { cause, ...(pendingRestart.length > 0 && { restart_needed: pendingRestart }) });
       onApplied?.(loaded, pendingRestart);
     } catch (error) {
-      if (error instanceof StartError)
-        return this.#reject(cause, describe?.(error.problems) ?? error.problems);
+      if (error instanceof StartError) return this.#reject(cause, describe?.(error.problems) ?? error.problems);
       log.error('reload_failed', {
         cause,
         ...errorFields(error),
@@ -133,10 +130,7 @@ export class Reloader {
   #scheduleRetry(): number {
     const seconds = Math.min(RETRY_SECONDS.max, RETRY_SECONDS.min * 2 ** this.#failures);
     this.#failures += 1;
-    this.#retryTimer = setTimeout(
-      () => void this.reload('an earlier reload failed'),
-      seconds * 1_000,
-    ).unref();
+    this.#retryTimer = setTimeout(() => void this.reload('an earlier reload failed'), seconds * 1_000).unref();
     return seconds;
   }
 }

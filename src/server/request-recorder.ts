@@ -22,20 +22,13 @@ export function createRequestRecorder(
   { metrics, tracer, log, recentEvents }: RequestRecorderDeps,
 ): RequestRecorder {
   const writeAccessLog =
-    settings.access.enabled && log.output !== undefined
-      ? createAccessLog(log.output, settings.access)
-      : undefined;
+    settings.access.enabled && log.output !== undefined ? createAccessLog(log.output, settings.access) : undefined;
   const recordRefusal = recentEvents?.createRefusalRecorder(settings.access);
   // Reused, so that recording allocates nothing: readers must not keep it.
   const record = createEmptyRecord();
   return (context, outcome) => {
     fillRecord(record, context, outcome);
-    metrics.requestCompleted(
-      metrics.getRule(record.rule),
-      record.method,
-      record.status,
-      getLatency(record, context),
-    );
+    metrics.requestCompleted(metrics.getRule(record.rule), record.method, record.status, getLatency(record, context));
     metrics.countDecision(record.decision, record.decision === 'forwarded' ? undefined : record.reason);
     if (record.reason?.startsWith(RATE_LIMITED) === true)
       metrics.countRateLimited(record.rule, record.reason.slice(RATE_LIMITED.length));

@@ -48,8 +48,7 @@ function createCrlFetcher(
   { crlFetchers, crlFiles, log, metrics, now }: ProcessState,
 ): OpenedResource<CrlFetcher> {
   const httpClient = createHttpClient({ timeoutMs: timeout * 1_000, ca, maxConnections: 1 });
-  const count = (outcome: 'success' | 'failure') =>
-    metrics.counter('gatehouse_crl_fetches_total', url, outcome);
+  const count = (outcome: 'success' | 'failure') => metrics.counter('gatehouse_crl_fetches_total', url, outcome);
   let lastWarning: string | undefined;
   const fetcher: CrlFetcher = new CrlFetcher(
     {
@@ -101,9 +100,7 @@ export function openOcspResponders(
 ): ReadonlyMap<string, OcspResponder> {
   const settingsByName = new Map(
     certificates.issuers.flatMap(({ ocsp, ...issuer }, index) =>
-      ocsp === undefined
-        ? []
-        : [[getIssuerName(issuer), readCa(`certificates.issuers[${index}].ocsp`, ocsp)] as const],
+      ocsp === undefined ? [] : [[getIssuerName(issuer), readCa(`certificates.issuers[${index}].ocsp`, ocsp)] as const],
     ),
   );
   return new Map(

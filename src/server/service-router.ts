@@ -90,11 +90,7 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
 
   const checkCors = createCorsPolicy(oauth.grantDeps.integrations);
   /** `methods`: those that apps may use. */
-  const serveToApps = (
-    context: RequestContext,
-    methods: string,
-    createReply: () => PendingReply,
-  ): PendingReply => {
+  const serveToApps = (context: RequestContext, methods: string, createReply: () => PendingReply): PendingReply => {
     const cors = checkCors(context, methods);
     if ('preflight' in cors) return cors.preflight;
     const reply = createReply();
@@ -112,16 +108,13 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
     if (path === OPENAPI_PATH) return handleOpenApi(openApi, context);
     if (isAuthorization(path, context)) return serveAuthorization(context, path, host);
     if (APP_ENDPOINTS.has(path)) return serveToApps(context, 'POST', () => handleOAuth(oauth, context, path));
-    return isBelow(OAUTH_PATH, path)
-      ? handleOAuth(oauth, context, path)
-      : handleTokenApi(service, context, path);
+    return isBelow(OAUTH_PATH, path) ? handleOAuth(oauth, context, path) : handleTokenApi(service, context, path);
   };
 
   /** RFC 8414 and RFC 9728. Undefined: another path. */
   const serveMetadata = (context: RequestContext, path: string, host: string): PendingReply | undefined => {
     const issuer = paths.matchMetadata(path);
-    if (issuer !== undefined)
-      return serveToApps(context, 'GET', () => handleMetadata(oauth, context, issuer));
+    if (issuer !== undefined) return serveToApps(context, 'GET', () => handleMetadata(oauth, context, issuer));
     const resourcePath = paths.matchResourceMetadata(path);
     if (resourcePath === undefined) return undefined;
     return serveToApps(context, 'GET', () =>

@@ -188,20 +188,13 @@ async function fetchSecret(
   const open = (sealed: string | undefined): Buffer => {
     const secret = decryptSecret(key, name, sealed ?? '');
     if (secret?.length !== SECRET_BYTES)
-      throw new Fault(
-        'store_record_unreadable',
-        'the TLS session-ticket secret in the store cannot be decrypted',
-      );
+      throw new Fault('store_record_unreadable', 'the TLS session-ticket secret in the store cannot be decrypted');
     return secret;
   };
   const found = await notes.read(name);
   if (found !== undefined) return open(found.record['sealed']);
   const secret = randomBytes(SECRET_BYTES);
-  const outcome = await notes.create(
-    name,
-    { sealed: encryptSecret(key, name, secret) },
-    expires + CLOCK_SKEW_SECONDS,
-  );
+  const outcome = await notes.create(name, { sealed: encryptSecret(key, name, secret) }, expires + CLOCK_SKEW_SECONDS);
   if (outcome === 'created') return secret;
   secret.fill(0);
   const existing = await notes.read(name);

@@ -124,10 +124,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
     return this.list().findLast((keys) => {
       const source = this.#sources.get(keys);
       return (
-        source?.keySet === undefined &&
-        source?.name === name &&
-        source.issuer === issuer &&
-        source.jwksUri === jwksUri
+        source?.keySet === undefined && source?.name === name && source.issuer === issuer && source.jwksUri === jwksUri
       );
     });
   }
@@ -259,8 +256,7 @@ function openIntrospection(
 
 /** Throws a `StartError` if a file cannot be read. */
 export function readKeySource(name: string, settings: IssuerSettings): KeySource {
-  const { issuer, jwksUri, refreshInterval, cooldown, maxStaleness, timeout, bearerTokenFile, algorithms } =
-    settings;
+  const { issuer, jwksUri, refreshInterval, cooldown, maxStaleness, timeout, bearerTokenFile, algorithms } = settings;
   const read = (setting: 'jwksFile' | 'ca' | 'certificate' | 'key'): string | undefined =>
     readSettingFile(`trustedIssuers.${name}.${setting}`, settings[setting]);
   return {
@@ -285,9 +281,7 @@ async function parseFixedKeys(
   { name, keySet }: KeySource,
   { jwksFile }: IssuerSettings,
 ): Promise<readonly IssuerKey[] | undefined> {
-  return keySet === undefined
-    ? undefined
-    : parseFixedKeySet(`trustedIssuers.${name}.jwksFile: ${jwksFile}`, keySet);
+  return keySet === undefined ? undefined : parseFixedKeySet(`trustedIssuers.${name}.jwksFile: ${jwksFile}`, keySet);
 }
 
 /** Throws a `StartError` that names the setting. */

@@ -38,8 +38,7 @@ export function parseEnvelope(kind: string, json: string): Envelope {
   }
   if (typeof parsed !== 'object' || parsed?.v === undefined) throw unreadableFault(kind, 'it is damaged');
   const { v: format, k: keepUntil, r: record } = parsed;
-  if (format !== FORMAT)
-    throw unreadableFault(kind, `it has format ${format}; this version reads format ${FORMAT}`);
+  if (format !== FORMAT) throw unreadableFault(kind, `it has format ${format}; this version reads format ${FORMAT}`);
   if (typeof record !== 'object' || record === null) throw unreadableFault(kind, 'it is damaged');
   return { record, keepUntil, json, hasMac: 'm' in parsed };
 }
@@ -67,11 +66,7 @@ export interface FoundRecord extends Pick<Envelope, 'record' | 'json' | 'hasMac'
   readonly version: Version;
 }
 
-export const checkRecord = (
-  authenticator: RecordAuthenticator,
-  found: FoundRecord,
-  now: Epoch,
-): Authenticity =>
+export const checkRecord = (authenticator: RecordAuthenticator, found: FoundRecord, now: Epoch): Authenticity =>
   authenticator.check(found.location, found.json, found.hasMac, isExpired(found.record, now));
 
 /** Grants are kept beyond their expiry, so that late clients get a better error; they authorize nothing any more. */

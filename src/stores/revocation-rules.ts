@@ -27,8 +27,7 @@ export const NEXT_NUMBER = Number.POSITIVE_INFINITY;
  * Greater than all numbers before. The time makes it greater also than numbers that a store lost when a backup was restored or a failover
  * lost writes. In whole milliseconds; the clock may be wrong.
  */
-export const getNextNumber = (last: number, now: Epoch): number =>
-  Math.max(last + 1, Math.floor(now * 1_000));
+export const getNextNumber = (last: number, now: Epoch): number => Math.max(last + 1, Math.floor(now * 1_000));
 
 /** Whether the revocation of a client, an identity or a trusted issuer applies to a token of it. */
 export const revokes = (

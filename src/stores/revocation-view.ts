@@ -1,13 +1,7 @@
 import type { Epoch } from '../domain/epoch.ts';
 import { getIssuerOfClient } from '../domain/verified-token.ts';
 import type { RevocationSubject } from '../ports/revocation-log.ts';
-import {
-  isGrantKey,
-  type KeyedEntry,
-  mergeEntries,
-  type RevocationEntry,
-  revokes,
-} from './revocation-rules.ts';
+import { isGrantKey, type KeyedEntry, mergeEntries, type RevocationEntry, revokes } from './revocation-rules.ts';
 import { createRevokedGrantMap } from './revoked-grant-map.ts';
 
 /** All revocations, in the memory of this process: consulted for every request, without network calls or allocation. */
@@ -37,11 +31,8 @@ export function createRevocationView() {
   };
   const getActiveLimit = (entry: RevocationEntry | undefined, now: Epoch): number =>
     entry !== undefined && now < entry.keepUntil ? entry.limit : 0;
-  const isHolderRevoked = (
-    entry: RevocationEntry | undefined,
-    subject: RevocationSubject,
-    now: Epoch,
-  ): boolean => entry !== undefined && now < entry.keepUntil && revokes(entry, subject);
+  const isHolderRevoked = (entry: RevocationEntry | undefined, subject: RevocationSubject, now: Epoch): boolean =>
+    entry !== undefined && now < entry.keepUntil && revokes(entry, subject);
 
   return {
     /** The key as in `revocation-rules.ts`: `g:<grant>`, `c:<client>`, `i:<identity>`, `t:<trusted issuer>`. */

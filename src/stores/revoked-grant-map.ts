@@ -30,8 +30,7 @@ function decode(id: string, start: number, length: number): number {
   return value;
 }
 
-const decodeWord = (id: string, word: number): number =>
-  decode(id, BUCKET_CHARS + word * WORD_CHARS, WORD_CHARS);
+const decodeWord = (id: string, word: number): number => decode(id, BUCKET_CHARS + word * WORD_CHARS, WORD_CHARS);
 
 function encode(value: number, length: number): string {
   let text = '';
@@ -55,8 +54,7 @@ class Bucket {
       if ((words[middle * ENTRY_WORDS] as number) < first) slot = middle + 1;
       else end = middle;
     }
-    for (; slot < count && words[slot * ENTRY_WORDS] === first; slot += 1)
-      if (this.#hasWords(slot, id)) return slot;
+    for (; slot < count && words[slot * ENTRY_WORDS] === first; slot += 1) if (this.#hasWords(slot, id)) return slot;
     return ~slot;
   }
 
@@ -103,8 +101,7 @@ class Bucket {
 
   write(slot: number, { limit, keepUntil }: RevocationEntry): void {
     this.words[slot * ENTRY_WORDS + KEEP_UNTIL_WORD] = keepUntil;
-    this.words[slot * ENTRY_WORDS + LIMIT_WORD] =
-      limit === Number.POSITIVE_INFINITY ? ALL_GENERATIONS : limit;
+    this.words[slot * ENTRY_WORDS + LIMIT_WORD] = limit === Number.POSITIVE_INFINITY ? ALL_GENERATIONS : limit;
   }
 
   /** A copy, with ids that begin with `prefix`. */

@@ -28,11 +28,7 @@ interface CachedAssertion {
 export function createAssertionSigner(keyring: Keyring, issuer: string) {
   const cache = createHiddenProperty<AssertedCaller, Map<string, CachedAssertion>>();
 
-  const signAssertion = (
-    { bearer, scope }: AssertedCaller,
-    audience: string,
-    now: Epoch,
-  ): Promise<string> => {
+  const signAssertion = ({ bearer, scope }: AssertedCaller, audience: string, now: Epoch): Promise<string> => {
     const issuedAt = Math.floor(now);
     return signJwt(keyring.getCurrentSigningKey(now), ASSERTION_TYPE, {
       iss: issuer,
@@ -51,8 +47,7 @@ export function createAssertionSigner(keyring: Keyring, issuer: string) {
     const byAudience = cache.get(caller) ?? new Map<string, CachedAssertion>();
     const cached = byAudience.get(audience);
     // After the clock was set back, a new one is signed as well.
-    if (cached !== undefined && now >= cached.signedAt && now < cached.signedAt + REUSE_SECONDS)
-      return cached.jwt;
+    if (cached !== undefined && now >= cached.signedAt && now < cached.signedAt + REUSE_SECONDS) return cached.jwt;
     const signature = signAssertion(caller, audience, now);
     const entry: CachedAssertion = { jwt: signature, signedAt: now };
     byAudience.set(audience, entry);

@@ -40,6 +40,4 @@ const isAbsentOrNumber = (value: Json | undefined): value is number | undefined 
   value === undefined || typeof value === 'number';
 
 const includesAudience = (accepted: readonly string[], aud: Json | undefined): boolean =>
-  typeof aud === 'string'
-    ? accepted.includes(aud)
-    : Array.isArray(aud) && accepted.some((name) => aud.includes(name));
+  typeof aud === 'string' ? accepted.includes(aud) : Array.isArray(aud) && accepted.some((name) => aud.includes(name));

@@ -26,10 +26,7 @@ interface ClientAssertionsOptions {
 const fail = (detail: string): AssertionCheck => ({ ok: false, detail });
 
 /** `private_key_jwt` (RFC 7523 §2.2 and §3, OpenID Connect Core §9). */
-export function createClientAssertions({
-  keys,
-  audiences,
-}: ClientAssertionsOptions): ClientAssertionVerifier {
+export function createClientAssertions({ keys, audiences }: ClientAssertionsOptions): ClientAssertionVerifier {
   return {
     readClient(assertion) {
       const sub = assertion.length > MAX_LENGTH ? undefined : decodeToken(assertion)?.claims['sub'];
@@ -42,12 +39,10 @@ export function createClientAssertions({
       const { header, claims } = decoded;
       const { alg, kid, typ, crit } = header;
       const type = typeof typ === 'string' ? typ.toLowerCase().replace(/^application\//, '') : typ;
-      if (crit !== undefined || !isSignatureAlgorithm(alg) || !TOKEN_TYPES.has(type))
-        return fail('unsupported header');
+      if (crit !== undefined || !isSignatureAlgorithm(alg) || !TOKEN_TYPES.has(type)) return fail('unsupported header');
       if (kid !== undefined && typeof kid !== 'string') return fail('unsupported header');
       // Compared before the signature is verified, which costs more.
-      if (claims['iss'] !== clientId || claims['sub'] !== clientId)
-        return fail('iss and sub must be the client');
+      if (claims['iss'] !== clientId || claims['sub'] !== clientId) return fail('iss and sub must be the client');
       // One value only: an assertion for another server must not be valid here as well.
       const [audience, ...others] = [claims['aud'] ?? []].flat();
       if (typeof audience !== 'string' || others.length > 0 || !audiences.has(audience))

@@ -15,9 +15,7 @@ export function formatConfirmation({ boundTo, proofKey }: Pick<Grant, 'boundTo' 
  * Returns undefined if the token is bound in a way that cannot be checked. Unknown members are ignored (RFC 7800 §3.1),
  * but a token with a `cnf` is never accepted without a binding.
  */
-export function readConfirmation(
-  cnf: Json | undefined,
-): Pick<VerifiedToken, 'boundTo' | 'proofKey'> | undefined {
+export function readConfirmation(cnf: Json | undefined): Pick<VerifiedToken, 'boundTo' | 'proofKey'> | undefined {
   if (cnf === undefined) return {};
   if (!isJsonObject(cnf)) return undefined;
   const { 'x5t#S256': boundTo, jkt: proofKey } = cnf;

@@ -15,9 +15,7 @@ const deriveKey = ({ secret }: SealingKey): Buffer =>
 export function encryptSecret(key: SealingKey, name: string, secret: Buffer): string {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv(CIPHER, deriveKey(key), nonce).setAAD(Buffer.from(name));
-  return Buffer.concat([nonce, cipher.update(secret), cipher.final(), cipher.getAuthTag()]).toString(
-    'base64url',
-  );
+  return Buffer.concat([nonce, cipher.update(secret), cipher.final(), cipher.getAuthTag()]).toString('base64url');
 }
 
 /** Returns undefined if it was modified, or encrypted with another key or name. */

@@ -54,8 +54,7 @@ const createKeyFileFault = (path: string, message: string): Fault =>
   new Fault('keys_unavailable', `${path}: ${message}`);
 
 export function readKeyringFile(path: string): KeyringFile {
-  if (!existsSync(path))
-    throw createKeyFileFault(path, 'no such key file; create one with `gatehouse keys new`');
+  if (!existsSync(path)) throw createKeyFileFault(path, 'no such key file; create one with `gatehouse keys new`');
   if (process.platform !== 'win32' && isReadableByOthers(path))
     throw createKeyFileFault(
       path,
@@ -66,10 +65,7 @@ export function readKeyringFile(path: string): KeyringFile {
     json = JSON.parse(readFileSync(path, 'utf8'));
   } catch (cause) {
     // The message of the parser quotes the file.
-    throw createKeyFileFault(
-      path,
-      `is not readable JSON (${cause instanceof SyntaxError ? 'syntax' : 'read'} error)`,
-    );
+    throw createKeyFileFault(path, `is not readable JSON (${cause instanceof SyntaxError ? 'syntax' : 'read'} error)`);
   }
   const parsed = KeyringFileSchema.safeParse(json);
   if (!parsed.success) {
@@ -93,8 +89,7 @@ export function isReadableByOthers(path: string): boolean {
   if ((mode & 0o077) === 0) return false;
   const isRootSecret = uid === 0 && process.geteuid?.() !== 0 && (mode & 0o033) === 0;
   if (!isRootSecret) return true;
-  const isReadableByOwnGroup =
-    (mode & 0o007) === 0 && gid !== 0 && process.getgroups?.().includes(gid) === true;
+  const isReadableByOwnGroup = (mode & 0o007) === 0 && gid !== 0 && process.getgroups?.().includes(gid) === true;
   return !isReadableByOwnGroup && !isMountedSecret(path);
 }
 
@@ -133,11 +128,7 @@ function readMounts() {
 }
 
 /** Atomic: a crash leaves the old file or the new one. */
-export function writeKeyringFile(
-  path: string,
-  file: KeyringFile,
-  { replace }: { readonly replace: boolean },
-): void {
+export function writeKeyringFile(path: string, file: KeyringFile, { replace }: { readonly replace: boolean }): void {
   if (!replace && existsSync(path))
     throw createKeyFileFault(path, 'exists already; `gatehouse keys rotate` adds new keys to it');
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
@@ -171,8 +162,7 @@ function copyOwner(fd: number, path: string): void {
   if (process.getuid?.() === 0) fchownSync(fd, uid, gid);
 }
 
-const randomKid = (use: 's' | 'm'): string =>
-  use + randomBytes(6).toString('base64url').replace(/[-_]/g, '0');
+const randomKid = (use: 's' | 'm'): string => use + randomBytes(6).toString('base64url').replace(/[-_]/g, '0');
 
 function createSigningEntry(alg: SigningAlgorithm, activeFrom: Epoch): SigningEntry {
   const { privateKey } =
@@ -208,17 +198,12 @@ interface RotationOptions {
 }
 
 /** Adds a new key of each kind. The old ones verify until they retire. */
-export function rotateKeyring(
-  file: KeyringFile,
-  { alg, now, publishBefore, keep }: RotationOptions,
-): KeyringFile {
+export function rotateKeyring(file: KeyringFile, { alg, now, publishBefore, keep }: RotationOptions): KeyringFile {
   const activeFrom = Math.floor(now + publishBefore);
   const retireOldKeys = <K extends { readonly retireAt?: Epoch }>(keys: readonly K[]): K[] =>
     keys
       .filter((key) => (key.retireAt ?? Number.POSITIVE_INFINITY) > now)
-      .map((key) =>
-        keep === undefined ? key : { ...key, retireAt: key.retireAt ?? activeFrom + Math.ceil(keep) },
-      );
+      .map((key) => (keep === undefined ? key : { ...key, retireAt: key.retireAt ?? activeFrom + Math.ceil(keep) }));
   return {
     version: 1,
     signing: [...retireOldKeys(file.signing), createSigningEntry(alg, activeFrom)],
@@ -258,8 +243,7 @@ function describeKeys(
   use: KeyDescription['use'],
   now: Epoch,
 ): KeyDescription[] {
-  const isRetired = ({ retireAt = Number.POSITIVE_INFINITY }: SigningEntry | SealingEntry): boolean =>
-    now >= retireAt;
+  const isRetired = ({ retireAt = Number.POSITIVE_INFINITY }: SigningEntry | SealingEntry): boolean => now >= retireAt;
   const active = keys.findLast((key) => key.activeFrom <= now && !isRetired(key));
   const getState = (key: SigningEntry | SealingEntry): KeyDescription['state'] => {
     if (key.activeFrom > now) return 'published';

@@ -35,8 +35,7 @@ const GRANT_ID = /^[A-Za-z0-9_-]{22}$/;
 /** As a time, in the year 4147. */
 const MAX_36_BIT = 2 ** 36 - 1;
 
-export const isOpaqueToken = (token: string): boolean =>
-  token.length === TOKEN_LENGTH && token.endsWith('==');
+export const isOpaqueToken = (token: string): boolean => token.length === TOKEN_LENGTH && token.endsWith('==');
 
 interface TokenHandle extends AccessTokenReference {
   readonly issuedAt: Epoch;
@@ -67,8 +66,7 @@ const computeMac = ({ mac }: DerivedKeys, issuer: string, handle: Buffer): Buffe
   createHmac('sha256', mac).update(`${issuer}\n`).update(handle).digest().subarray(0, MAC_BYTES);
 
 export function createOpaqueToken(key: SealingKey, issuer: string, grant: Grant): string {
-  if (!GRANT_ID.test(grant.id))
-    throw new Error(`grant ${grant.id} has an id that cannot be encoded in a handle`);
+  if (!GRANT_ID.test(grant.id)) throw new Error(`grant ${grant.id} has an id that cannot be encoded in a handle`);
   const keys = deriveKeys(key);
   const handle = Buffer.from(
     `${grant.id}${encode36(grant.generation)}${encode36(Math.floor(grant.rotatedAt))}${encode36(grant.accessExpires)}`,
@@ -99,12 +97,7 @@ function decode36(text: string): number {
 }
 
 /** The contents of a token sealed with one of our keys for this issuer. No I/O. */
-function openHandle(
-  keyring: SealingKeys,
-  issuer: string,
-  token: string,
-  now: Epoch,
-): TokenHandle | undefined {
+function openHandle(keyring: SealingKeys, issuer: string, token: string, now: Epoch): TokenHandle | undefined {
   if (!TOKEN_PATTERN.test(token)) return undefined;
   const bytes = Buffer.from(token, 'base64');
   const mac = bytes.subarray(0, MAC_BYTES);
@@ -149,14 +142,9 @@ export function createOpaqueTokenReader({
 }: OpaqueTokenReaderOptions) {
   /** Expired tokens whose grants are gone: the store need not be read again. */
   const expiredTokens = createBoundedCache<string, true>(cacheSize);
-  const open = (token: string, now: Epoch): TokenHandle | undefined =>
-    openHandle(keyring, issuer, token, now);
+  const open = (token: string, now: Epoch): TokenHandle | undefined => openHandle(keyring, issuer, token, now);
 
-  const readGrant = async (
-    token: string,
-    handle: TokenHandle,
-    now: Epoch,
-  ): Promise<VerifiedToken | undefined> => {
+  const readGrant = async (token: string, handle: TokenHandle, now: Epoch): Promise<VerifiedToken | undefined> => {
     const found = await grants.read(handle.grantId);
     if (found === undefined && now >= handle.expires) expiredTokens.set(token, true);
     if (found === undefined || handle.generation < (found.record.audienceSince ?? 0)) return undefined;
@@ -171,9 +159,7 @@ export function createOpaqueTokenReader({
     },
     prepare(token, now) {
       const handle = open(token, now);
-      return handle === undefined || expiredTokens.has(token)
-        ? undefined
-        : () => readGrant(token, handle, now);
+      return handle === undefined || expiredTokens.has(token) ? undefined : () => readGrant(token, handle, now);
     },
   });
   return { read, open };

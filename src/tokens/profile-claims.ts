@@ -9,11 +9,7 @@ export const formatProfileClaims = ({ name, email, groups }: Profile = {}) => ({
 });
 
 /** What has another type is ignored: the signature is gatehouse's own, and a profile decides nothing. */
-export function readProfileClaims({
-  preferred_username: name,
-  email,
-  groups,
-}: JsonObject): Profile | undefined {
+export function readProfileClaims({ preferred_username: name, email, groups }: JsonObject): Profile | undefined {
   return createProfile({
     ...(typeof name === 'string' && { name }),
     ...(typeof email === 'string' && { email }),

@@ -109,9 +109,7 @@ export class ProofMemory {
   /** Beyond `total`, a key below its equal share may still grow to it: there are never more than twice as many. */
   #getLimit(): number {
     const { total, perKey } = this.#limits;
-    return this.#count < total
-      ? perKey
-      : Math.min(perKey, Math.max(1, Math.floor(total / this.#current.size)));
+    return this.#count < total ? perKey : Math.min(perKey, Math.max(1, Math.floor(total / this.#current.size)));
   }
 
   #drop(entry: KeyProofs): void {

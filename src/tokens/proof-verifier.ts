@@ -21,14 +21,7 @@ const PROOF_LIFETIME = 60;
 /** Seconds for which a used proof is remembered. */
 export const PROOF_WINDOW = PROOF_LIFETIME + PROOF_CLOCK_TOLERANCE;
 /** Asymmetric only (RFC 9449 §4.3). */
-export const PROOF_ALGORITHMS: readonly SignatureAlgorithm[] = [
-  'ES256',
-  'ES384',
-  'EdDSA',
-  'Ed25519',
-  'PS256',
-  'RS256',
-];
+export const PROOF_ALGORITHMS: readonly SignatureAlgorithm[] = ['ES256', 'ES384', 'EdDSA', 'Ed25519', 'PS256', 'RS256'];
 const PROOF_TYPE = 'dpop+jwt';
 /** RFC 7518 §6: members of private and symmetric keys. */
 const PRIVATE_MEMBERS = ['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth', 'k'] as const;
@@ -73,8 +66,7 @@ export function createProofVerifier({ memory, nonces }: ProofVerifierOptions): P
       const { header, claims } = decoded;
       const { typ, alg, crit } = header;
       if (typ !== PROOF_TYPE || crit !== undefined) return fail('its type is not dpop+jwt');
-      if (!isSignatureAlgorithm(alg) || !PROOF_ALGORITHMS.includes(alg))
-        return fail('its algorithm is not supported');
+      if (!isSignatureAlgorithm(alg) || !PROOF_ALGORITHMS.includes(alg)) return fail('its algorithm is not supported');
       // Compared before the signature is verified, which costs more.
       const fault = findClaimFault(claims, { method, origin, path, now });
       if (fault !== undefined) return fail(fault);
@@ -109,8 +101,7 @@ function findClaimFault(
   { jti, iat, htm, htu }: JsonObject,
   { method, origin, path, now }: ClaimFacts,
 ): string | undefined {
-  if (typeof jti !== 'string' || jti === '' || jti.length > MAX_ID_LENGTH)
-    return 'jti is missing or too long';
+  if (typeof jti !== 'string' || jti === '' || jti.length > MAX_ID_LENGTH) return 'jti is missing or too long';
   if (htm !== method) return 'htm is not the method of the request';
   if (typeof htu !== 'string' || normalizeProofUrl(htu) !== `${normalizeOrigin(origin)}${path}`)
     return 'htu is not the URL of the request';
@@ -119,8 +110,7 @@ function findClaimFault(
   return iat < now - PROOF_LIFETIME ? 'iat is too long ago' : undefined;
 }
 
-const isTime = (value: Json | undefined): value is Epoch =>
-  typeof value === 'number' && Number.isFinite(value);
+const isTime = (value: Json | undefined): value is Epoch => typeof value === 'number' && Number.isFinite(value);
 
 const HTTP_URL = /^(https?):\/\/([^/?#\\]+)([^?#]*)/i;
 
@@ -132,9 +122,7 @@ function normalizeProofUrl(url: string): string | undefined {
     isServedAuthority: () => false,
     encodedSlash: true,
   });
-  return parsed.kind === 'target'
-    ? `${normalizeOrigin(`${scheme}://${authority}`)}${parsed.target.path}`
-    : undefined;
+  return parsed.kind === 'target' ? `${normalizeOrigin(`${scheme}://${authority}`)}${parsed.target.path}` : undefined;
 }
 
 /** RFC 3986 §6.2: lower case, without the default port. */

@@ -122,8 +122,5 @@ const [EXPECTED_BUFFER, PRESENTED_BUFFER] = [Buffer.alloc(MAC_LENGTH), Buffer.al
 /** `presented` may contain any characters; only 43 ASCII characters fill the buffer exactly. */
 function isEqualMac(expected: string, presented: string): boolean {
   EXPECTED_BUFFER.write(expected, 'latin1');
-  return (
-    PRESENTED_BUFFER.write(presented, 'utf8') === MAC_LENGTH &&
-    timingSafeEqual(EXPECTED_BUFFER, PRESENTED_BUFFER)
-  );
+  return PRESENTED_BUFFER.write(presented, 'utf8') === MAC_LENGTH && timingSafeEqual(EXPECTED_BUFFER, PRESENTED_BUFFER);
 }

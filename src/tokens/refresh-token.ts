@@ -6,13 +6,11 @@ import { computeMac, type SealingKey, type SealingKeys } from './sealing-keys.ts
  * `ghr_<kid>.<grant>.<generation>.<mac>`. The store holds no secret, a forged token is rejected without I/O, and the
  * response to a retry can be recomputed.
  */
-const TOKEN_PATTERN =
-  /^ghr_([A-Za-z0-9]{4,32})\.([A-Za-z0-9_-]{22})\.([1-9][0-9]{0,9})\.([A-Za-z0-9_-]{43})$/;
+const TOKEN_PATTERN = /^ghr_([A-Za-z0-9]{4,32})\.([A-Za-z0-9_-]{22})\.([1-9][0-9]{0,9})\.([A-Za-z0-9_-]{43})$/;
 
 const PURPOSE = 'refresh';
 
-const formatBody = (kid: string, grantId: string, generation: number): string =>
-  `${kid}.${grantId}.${generation}`;
+const formatBody = (kid: string, grantId: string, generation: number): string => `${kid}.${grantId}.${generation}`;
 
 export function createRefreshToken(key: SealingKey, grantId: string, generation: number): string {
   const text = formatBody(key.kid, grantId, generation);

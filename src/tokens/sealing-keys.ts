@@ -30,12 +30,7 @@ export function openSealingKeys({ sealing }: Pick<KeyringFile, 'sealing'>) {
   };
 }
 
-function importSealingKey({
-  kid,
-  secret,
-  activeFrom,
-  retireAt = Number.POSITIVE_INFINITY,
-}: SealingEntry): SealingKey {
+function importSealingKey({ kid, secret, activeFrom, retireAt = Number.POSITIVE_INFINITY }: SealingEntry): SealingKey {
   const bytes = Buffer.from(secret, 'base64url');
   const mac = createHmac('sha256', bytes).update('gatehouse sealing key').digest('base64url');
   return { kid, secret: createSecretKey(bytes), activeFrom, retireAt, fingerprint: mac.slice(0, 22) };

@@ -45,8 +45,7 @@ export const isSignatureAlgorithm = (name: unknown): name is SignatureAlgorithm 
 export const MIN_RSA_BITS = 2_048;
 
 /** `kty` and, where it matters, `crv` of the JWKs for an algorithm. */
-export const getKeyType = (alg: SignatureAlgorithm): Pick<AlgorithmParameters, 'kty' | 'crv'> =>
-  ALGORITHMS[alg];
+export const getKeyType = (alg: SignatureAlgorithm): Pick<AlgorithmParameters, 'kty' | 'crv'> => ALGORITHMS[alg];
 
 /** A public key for one algorithm: a key is never used with another algorithm than it was imported for. */
 export class VerificationKey {
@@ -78,9 +77,7 @@ export class VerificationKey {
     const input = Buffer.from(jws, 'latin1').subarray(0, end);
     const signature = Buffer.from(jws.slice(end + 1), 'base64url');
     return new Promise((resolve) => {
-      verify(this.#digest, input, this.#key, signature, (error, isValid) =>
-        resolve(error === null && isValid),
-      );
+      verify(this.#digest, input, this.#key, signature, (error, isValid) => resolve(error === null && isValid));
     });
   }
 }

@@ -33,10 +33,7 @@ export function createTokenCache<Rejected extends RejectedToken>({
   const cache = createBoundedCache<string, VerifiedToken>(cacheSize);
   const inFlight = new Map<string, Verification<Rejected>>();
 
-  const verifyAndCache = async (
-    token: string,
-    verify: () => Verification<Rejected>,
-  ): Verification<Rejected> => {
+  const verifyAndCache = async (token: string, verify: () => Verification<Rejected>): Verification<Rejected> => {
     const verified = await verify();
     // A flat copy: a substring would keep the request it was cut from in memory.
     if (verified !== undefined && verified.rejection === undefined) cache.set(flattenString(token), verified);

@@ -48,8 +48,7 @@ export function approveIssuer({
   // Not implemented: without them, the issuer would be trusted for more names than intended.
   if (facts.hasNameConstraints) throw new Error('has name constraints, which are not supported');
   const unknown = facts.unknownCritical.filter((oid) => !IGNORABLE_EXTENSIONS.has(oid));
-  if (unknown.length > 0)
-    throw new Error(`has critical extensions that are not supported: ${unknown.join(', ')}`);
+  if (unknown.length > 0) throw new Error(`has critical extensions that are not supported: ${unknown.join(', ')}`);
   return { ...settings, certificate: parsed, key, keyFingerprint: computeKeyFingerprint(key), facts };
 }
 

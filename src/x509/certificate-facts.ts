@@ -81,8 +81,7 @@ export function readCertificateFacts(bytes: Uint8Array): CertificateFacts {
   const serial = readIntegerHex(next());
   const innerAlgorithm = next(TAG.sequence);
   // RFC 5280 §4.1.1.2: both are the same.
-  if (!innerAlgorithm.encoded.equals(signed.algorithm.encoded))
-    throw new DerError('two signature algorithms');
+  if (!innerAlgorithm.encoded.equals(signed.algorithm.encoded)) throw new DerError('two signature algorithms');
   const issuer = next(TAG.sequence);
   const [notBefore, notAfter, ...more] = children(next(TAG.sequence));
   if (more.length > 0) throw new DerError('more than two times in the validity');

@@ -88,9 +88,7 @@ export async function loadCertificateFiles(
   if (lostFiles.length > 0) throw new CertificateFilesError(lostFiles.map(describeLostCrl));
   // A valid certificate is not replaced by one that clients reject.
   const kept =
-    server && current?.server && !isValidAt(server, now) && isValidAt(current.server, now)
-      ? current.server
-      : undefined;
+    server && current?.server && !isValidAt(server, now) && isValidAt(current.server, now) ? current.server : undefined;
   const validity = mergeValidity([
     ...(files && server
       ? [
@@ -106,8 +104,7 @@ export async function loadCertificateFiles(
         now,
         {
           subject: file,
-          expired:
-            'client certificates of this CA are refused: add its new certificate, or remove the issuer',
+          expired: 'client certificates of this CA are refused: add its new certificate, or remove the issuer',
           early: 'client certificates of this CA are refused until then: check the clock',
         },
       ),
@@ -132,8 +129,7 @@ const REJECTED_BY_CLIENTS = {
 } as const;
 const PREVIOUS_IN_USE = {
   expired: 'this process uses the previous certificate until it is restarted: replace the file',
-  early:
-    'this process uses the previous certificate until it is restarted: check the clock, or reload at that time',
+  early: 'this process uses the previous certificate until it is restarted: check the clock, or reload at that time',
 } as const;
 
 interface LostCrl {
@@ -145,11 +141,7 @@ interface LostCrl {
 }
 
 /** Lists of approved issuers that are missing or replaced by older ones: certificates they revoke would be accepted again. */
-function findLostCrls(
-  previous: readonly Crl[],
-  crls: readonly Crl[],
-  issuers: readonly ApprovedIssuer[],
-): LostCrl[] {
+function findLostCrls(previous: readonly Crl[], crls: readonly Crl[], issuers: readonly ApprovedIssuer[]): LostCrl[] {
   const approved = new Set(issuers.map(({ keyFingerprint }) => keyFingerprint));
   const newestByIssuer = getNewestByIssuer(crls);
   return [...getNewestByIssuer(previous).values()].flatMap(({ issuerKey, issuer, file, thisUpdate }) => {
@@ -188,9 +180,7 @@ function findConflictingIssuers(issuers: readonly ApprovedIssuer[]): string[] {
 }
 
 const isSameRule = (one: NameRule, other: NameRule): boolean =>
-  one.identityFrom === other.identityFrom &&
-  one.trustDomain === other.trustDomain &&
-  one.dnsDomain === other.dnsDomain;
+  one.identityFrom === other.identityFrom && one.trustDomain === other.trustDomain && one.dnsDomain === other.dnsDomain;
 
 /** Checks that certificate and key match. */
 function loadServerCertificate(
@@ -204,8 +194,7 @@ function loadServerCertificate(
     key = createPrivateKey(keyText);
   } catch {
     // Without the message of OpenSSL, which may quote the key.
-    const holdsCertificate =
-      keyText.includes('-----BEGIN CERTIFICATE-----') && !keyText.includes('PRIVATE KEY');
+    const holdsCertificate = keyText.includes('-----BEGIN CERTIFICATE-----') && !keyText.includes('PRIVATE KEY');
     const problem = holdsCertificate
       ? 'contains a certificate, but no private key; name the file with the key'
       : 'is not an unencrypted private key in PEM';

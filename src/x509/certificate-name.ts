@@ -26,14 +26,9 @@ const getNames = (facts: CertificateFacts, source: NameSource): readonly Decoded
   })[source];
 
 /** The name from the configured source, without fallback to another. Ambiguous names are refused. */
-export function getCertificateName(
-  facts: CertificateFacts,
-  rule: NameRule,
-  asciiNames: boolean,
-): Outcome<string> {
+export function getCertificateName(facts: CertificateFacts, rule: NameRule, asciiNames: boolean): Outcome<string> {
   const { identityFrom: source, dnsDomain } = rule;
-  const unusable = (detail: string): Outcome<never> =>
-    refused({ reason: 'certificate_name_unusable', detail });
+  const unusable = (detail: string): Outcome<never> => refused({ reason: 'certificate_name_unusable', detail });
   const label = dnsDomain === undefined ? LABELS[source] : `${LABELS[source]} in ${dnsDomain}`;
   const [value, ...more] = selectNames(getNames(facts, source), rule);
   if (value === undefined) return unusable(`it has no ${label}`);
@@ -114,7 +109,6 @@ export function hasDifferingNames(facts: CertificateFacts, source: NameSource, n
     .filter((values) => values !== getNames(facts, source))
     .flat()
     .some(
-      (value) =>
-        !value.ok || (normalize(value.text) !== normalize(name) && localPart(value.text) !== localPart(name)),
+      (value) => !value.ok || (normalize(value.text) !== normalize(name) && localPart(value.text) !== localPart(name)),
     );
 }

@@ -173,13 +173,11 @@ function findProblem(
   requireClientAuth: boolean,
 ): string | undefined {
   const { keyUsage, extendedKeyUsage, unknownCritical } = facts;
-  if (getSignatureScheme(facts.signed) === undefined)
-    return 'it is signed with an algorithm that is not accepted';
+  if (getSignatureScheme(facts.signed) === undefined) return 'it is signed with an algorithm that is not accepted';
   if (facts.isCa) return 'it is the certificate of a certificate authority';
   const weakness = findKeyWeakness(certificate.publicKey);
   if (weakness !== undefined) return `it has ${weakness}`;
-  if (unknownCritical.length > 0)
-    return `it has a critical extension that is not supported (${unknownCritical[0]})`;
+  if (unknownCritical.length > 0) return `it has a critical extension that is not supported (${unknownCritical[0]})`;
   if (keyUsage !== undefined && !keyUsage.has(KEY_USAGE.digitalSignature))
     return 'its key usage does not allow digital signatures';
   if (extendedKeyUsage === undefined)
@@ -193,8 +191,7 @@ function validateAt(
   now: Epoch,
   { crls, requireCrl, asciiNames, ocsp }: ValidatorOptions,
 ): Outcome<ValidatedCertificate> {
-  const isCurrent = ({ notBefore, notAfter }: CertificateFacts): boolean =>
-    now >= notBefore && now <= notAfter;
+  const isCurrent = ({ notBefore, notAfter }: CertificateFacts): boolean => now >= notBefore && now <= notAfter;
   if (!isCurrent(facts)) return refused({ reason: 'certificate_outside_validity' });
   const issuer = issuers.find((one) => isCurrent(one.facts) && mayIssueClientCertificates(one));
   if (issuer === undefined) return refused({ reason: 'certificate_issuer_not_approved' });
@@ -231,15 +228,9 @@ function validateAt(
     name: name.value,
     directory: issuer.directory,
     hasOtherNames: hasDifferingNames(facts, issuer.identityFrom, name.value),
-    validUntil: Math.min(
-      facts.notAfter,
-      issuer.facts.notAfter,
-      crls.getStatusExpiry(issuer.keyFingerprint, now),
-    ),
+    validUntil: Math.min(facts.notAfter, issuer.facts.notAfter, crls.getStatusExpiry(issuer.keyFingerprint, now)),
   });
 }
 
 const mayIssueClientCertificates = ({ facts: { extendedKeyUsage } }: ApprovedIssuer): boolean =>
-  extendedKeyUsage === undefined ||
-  extendedKeyUsage.has(CLIENT_AUTH) ||
-  extendedKeyUsage.has(ANY_EXTENDED_KEY_USAGE);
+  extendedKeyUsage === undefined || extendedKeyUsage.has(CLIENT_AUTH) || extendedKeyUsage.has(ANY_EXTENDED_KEY_USAGE);

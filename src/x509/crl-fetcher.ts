@@ -72,9 +72,7 @@ export class CrlFetcher implements CrlSource {
 
   covers(issuerKey: string): boolean {
     const { issuers, issuer } = this.#options;
-    return issuers.some(
-      ({ name, keyFingerprint }) => keyFingerprint === issuerKey && name === (issuer ?? name),
-    );
+    return issuers.some(({ name, keyFingerprint }) => keyFingerprint === issuerKey && name === (issuer ?? name));
   }
 
   /** Fetches and schedules the next fetch. Resolves also if it has failed. */
@@ -136,11 +134,7 @@ export class CrlFetcher implements CrlSource {
 }
 
 /** Seconds until the next fetch: after `refresh`, but well before the first of the lists expires. */
-export function computeRefetchDelay(
-  lists: readonly Pick<Crl, 'nextUpdate'>[],
-  refresh: number,
-  now: Epoch,
-): number {
+export function computeRefetchDelay(lists: readonly Pick<Crl, 'nextUpdate'>[], refresh: number, now: Epoch): number {
   const remaining = smallest(lists.map(({ nextUpdate }) => nextUpdate - now));
   return Math.min(refresh, Math.max(MIN_INTERVAL, remaining * RENEW_AT_FRACTION));
 }
@@ -169,11 +163,7 @@ const CONTENT_TYPES: ReadonlySet<string> = new Set([
 ]);
 
 /** Redirects are not followed: the operator names the host. */
-export async function fetchCrl(
-  url: string,
-  maxBytes: number,
-  httpClient: Pick<HttpClient, 'send'>,
-): Promise<Buffer> {
+export async function fetchCrl(url: string, maxBytes: number, httpClient: Pick<HttpClient, 'send'>): Promise<Buffer> {
   const response = await httpClient.send(url, { headers: { ...IDENTITY_ENCODING } });
   const [type = ''] = String(response.headers['content-type'] ?? '').split(';');
   const problem =
@@ -182,11 +172,9 @@ export async function fetchCrl(
       : CONTENT_TYPES.has(type.trim().toLowerCase())
         ? undefined
         : 'its content type is not that of a revocation list';
-  const bytes = await readResponseBytes(response, problem === undefined ? maxBytes : 0).catch(
-    (error: unknown) => {
-      if (problem === undefined) throw error;
-    },
-  );
+  const bytes = await readResponseBytes(response, problem === undefined ? maxBytes : 0).catch((error: unknown) => {
+    if (problem === undefined) throw error;
+  });
   if (problem !== undefined || bytes === undefined) throw new Error(problem);
   return bytes;
 }

@@ -81,8 +81,7 @@ const listIssuerCertificates = (issuers: readonly ApprovedIssuer[]): CrlReadTask
 
 export function computeIssuersDigest(issuers: readonly ApprovedIssuer[]): string {
   const hash = createHash('sha256');
-  for (const { name, certificate } of issuers)
-    hash.update(`${JSON.stringify(name)}\n`).update(certificate.raw);
+  for (const { name, certificate } of issuers) hash.update(`${JSON.stringify(name)}\n`).update(certificate.raw);
   return hash.digest('base64');
 }
 
@@ -114,9 +113,7 @@ function readInWorker(task: CrlReadTask, workers: Set<Worker>): Promise<readonly
     const worker = new Worker(WORKER_URL, {
       workerData: task,
       // What was fetched is not copied: it is as long as a server likes, within the limit.
-      transferList: task.files.flatMap(({ bytes }) =>
-        bytes === undefined ? [] : [bytes.buffer as ArrayBuffer],
-      ),
+      transferList: task.files.flatMap(({ bytes }) => (bytes === undefined ? [] : [bytes.buffer as ArrayBuffer])),
       execArgv: [],
       name: 'crl-reader',
       resourceLimits: WORKER_LIMITS,

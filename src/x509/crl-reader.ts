@@ -50,8 +50,7 @@ const isPipe = (file: string): boolean => {
   }
 };
 
-const toBuffer = ({ buffer, byteOffset, length }: Uint8Array): Buffer =>
-  Buffer.from(buffer, byteOffset, length);
+const toBuffer = ({ buffer, byteOffset, length }: Uint8Array): Buffer => Buffer.from(buffer, byteOffset, length);
 
 export function readCrlFiles({ files, issuers }: CrlReadTask, read = readBytes): CrlReadResult[] {
   // The name source does not matter for the signature of a list.

@@ -33,13 +33,7 @@ export function hasSerial({ bytes, slots }: SerialSet, serial: string): boolean 
 }
 
 /** The slot of these bytes, or the free one for them. */
-function findSlot(
-  bytes: Uint8Array,
-  slots: Uint32Array,
-  serial: Uint8Array,
-  from: number,
-  length: number,
-): number {
+function findSlot(bytes: Uint8Array, slots: Uint32Array, serial: Uint8Array, from: number, length: number): number {
   const mask = slots.length - 1;
   let slot = hashBytes(serial, from, length) & mask;
   for (let at = slots[slot] as number; at !== 0; at = slots[slot] as number) {
@@ -51,8 +45,7 @@ function findSlot(
 
 function equalsAt(bytes: Uint8Array, at: number, serial: Uint8Array, from: number, length: number): boolean {
   if (bytes[at] !== length) return false;
-  for (let index = 0; index < length; index += 1)
-    if (bytes[at + 1 + index] !== serial[from + index]) return false;
+  for (let index = 0; index < length; index += 1) if (bytes[at + 1 + index] !== serial[from + index]) return false;
   return true;
 }
 

@@ -17,12 +17,7 @@ import {
   TAG,
 } from './der.ts';
 import { PemError, parsePem } from './pem.ts';
-import {
-  getSignatureScheme,
-  readSignedStructure,
-  type SignedStructure,
-  verifySignature,
-} from './signature.ts';
+import { getSignatureScheme, readSignedStructure, type SignedStructure, verifySignature } from './signature.ts';
 
 /** A revocation list (RFC 5280 §5) with a verified signature of an approved issuer. Plain data: it is sent between threads. */
 export interface Crl {
@@ -89,8 +84,7 @@ export function createCrlSet(loaded: readonly Crl[], sources: readonly CrlSource
     getStatus(issuerKey: string, serial: string, now: Epoch): RevocationStatus {
       const lists = getIndex().get(issuerKey);
       // Also after a fetch: an attacker could have replaced or removed the list of one issuer (they may come over http).
-      if (lists === undefined)
-        return sources.some((source) => source.covers(issuerKey)) ? 'unavailable' : 'none';
+      if (lists === undefined) return sources.some((source) => source.covers(issuerKey)) ? 'unavailable' : 'none';
       const list = findCurrent(issuerKey, now);
       if (list !== undefined && hasSerial(list.serials, serial)) return 'revoked';
       if (list !== undefined && now <= list.nextUpdate) return 'good';
@@ -119,9 +113,7 @@ export function createCrlSet(loaded: readonly Crl[], sources: readonly CrlSource
         const prefix = `${file}: the revocation list of ${issuer}`;
         const date = new Date(nextUpdate * 1_000).toISOString();
         if (now > nextUpdate)
-          return [
-            `${prefix} expired on ${date}; certificates of this issuer are refused until a new list is loaded`,
-          ];
+          return [`${prefix} expired on ${date}; certificates of this issuer are refused until a new list is loaded`];
         if (thisUpdate > now + CLOCK_SKEW)
           return [`${prefix} is not valid yet; certificates of this issuer are refused until it is`];
         return now > thisUpdate + WARN_AFTER_FRACTION * (nextUpdate - thisUpdate)
@@ -187,8 +179,7 @@ function* readDerBlocks(bytes: Buffer): Generator<Buffer, void> {
 function parseCrl(der: Buffer, issuers: readonly ApprovedIssuer[]): Omit<Crl, 'file'> {
   const { signed, fields } = readSignedStructure(der);
   const remaining = [...fields];
-  const takeIf = (tag: number): Element | undefined =>
-    remaining[0]?.tag === tag ? remaining.shift() : undefined;
+  const takeIf = (tag: number): Element | undefined => (remaining[0]?.tag === tag ? remaining.shift() : undefined);
   const version = takeIf(TAG.integer);
   if (version !== undefined && readSmallInteger(version) !== 1) throw new DerError('not version 2');
   if (!expectTag(remaining.shift(), TAG.sequence).encoded.equals(signed.algorithm.encoded))
@@ -208,18 +199,13 @@ function parseCrl(der: Buffer, issuers: readonly ApprovedIssuer[]): Omit<Crl, 'f
   return { issuer: issuer.name, issuerKey: issuer.keyFingerprint, thisUpdate, nextUpdate, serials };
 }
 
-function findSigner(
-  signed: SignedStructure,
-  name: Element,
-  issuers: readonly ApprovedIssuer[],
-): ApprovedIssuer {
+function findSigner(signed: SignedStructure, name: Element, issuers: readonly ApprovedIssuer[]): ApprovedIssuer {
   const scheme = getSignatureScheme(signed);
   if (scheme === undefined) throw new Error('is signed with an algorithm that is not accepted');
   const signer = issuers.find(
     ({ key, facts }) => facts.subject.equals(name.encoded) && verifySignature(signed, scheme, key),
   );
-  if (signer === undefined)
-    throw new Error('is not signed by any of the approved issuers (certificates.issuers)');
+  if (signer === undefined) throw new Error('is not signed by any of the approved issuers (certificates.issuers)');
   if (signer.facts.keyUsage !== undefined && !signer.facts.keyUsage.has(KEY_USAGE.crlSign))
     throw new Error(`is signed by ${signer.name}, which may not sign revocation lists (key usage)`);
   return signer;

@@ -12,8 +12,6 @@ try {
 }
 const results = await readFilesAndPipes(workerData as CrlReadTask);
 const buffers = results.flatMap((result) =>
-  result.kind === 'parsed'
-    ? result.lists.flatMap(({ serials }) => [serials.bytes.buffer, serials.slots.buffer])
-    : [],
+  result.kind === 'parsed' ? result.lists.flatMap(({ serials }) => [serials.bytes.buffer, serials.slots.buffer]) : [],
 );
 parentPort?.postMessage(results, buffers);

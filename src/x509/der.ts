@@ -22,8 +22,7 @@ export const TAG = {
 } as const;
 
 /** The tag of `[number]`; primitive for `IMPLICIT` of a primitive type. */
-export const contextTag = (number: number, constructed = true): number =>
-  (constructed ? 0xa0 : 0x80) | number;
+export const contextTag = (number: number, constructed = true): number => (constructed ? 0xa0 : 0x80) | number;
 
 export interface Element {
   readonly tag: number;
@@ -101,8 +100,7 @@ export function children({ content }: Element): Element[] {
 
 export function readOid(element: Element | undefined): string {
   const { content } = expectTag(element, TAG.oid);
-  if (content.length === 0 || content.length > 64)
-    throw new DerError('an empty or overlong object identifier');
+  if (content.length === 0 || content.length > 64) throw new DerError('an empty or overlong object identifier');
   const arcs: number[] = [];
   let arc = 0;
   let inArc = false;
@@ -143,8 +141,7 @@ export function checkInteger(bytes: Uint8Array, from: number, to: number): void 
 export function readSmallInteger(element: Element | undefined): number {
   const hex = readIntegerHex(element);
   const value = Number.parseInt(hex, 16);
-  if (hex.length > 10 || Number.parseInt(hex.slice(0, 2), 16) >= 0x80)
-    throw new DerError('an integer out of range');
+  if (hex.length > 10 || Number.parseInt(hex.slice(0, 2), 16) >= 0x80) throw new DerError('an integer out of range');
   return value;
 }
 
@@ -186,9 +183,7 @@ export function readTimeAt(bytes: Uint8Array, { tag, from, to }: Span): number {
   if (digits === 0 || to - from !== digits + 1 || bytes[to - 1] !== 0x5a) throw new DerError('not a time');
   const shortYear = twoDigits(bytes, from);
   const year =
-    digits === 12
-      ? shortYear + (shortYear >= 50 ? 1_900 : 2_000)
-      : shortYear * 100 + twoDigits(bytes, from + 2);
+    digits === 12 ? shortYear + (shortYear >= 50 ? 1_900 : 2_000) : shortYear * 100 + twoDigits(bytes, from + 2);
   const rest = to - 11;
   const month = twoDigits(bytes, rest);
   const day = twoDigits(bytes, rest + 2);
@@ -203,15 +198,12 @@ export function readTimeAt(bytes: Uint8Array, { tag, from, to }: Span): number {
 const DAYS_IN_MONTH = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] as const;
 
 const getDaysInMonth = (year: number, month: number): number =>
-  month === 2 && year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0)
-    ? 29
-    : (DAYS_IN_MONTH[month - 1] ?? 0);
+  month === 2 && year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0) ? 29 : (DAYS_IN_MONTH[month - 1] ?? 0);
 
 /** In the Gregorian calendar. Faster than `Date.UTC`, which also reads the years 0 to 99 as 1900 to 1999. */
 function daysSinceEpoch(year: number, month: number, day: number): number {
   const shiftedYear = month > 2 ? year : year - 1;
-  const leapDays =
-    Math.floor(shiftedYear / 4) - Math.floor(shiftedYear / 100) + Math.floor(shiftedYear / 400);
+  const leapDays = Math.floor(shiftedYear / 4) - Math.floor(shiftedYear / 100) + Math.floor(shiftedYear / 400);
   const dayOfYear = Math.floor((153 * (month > 2 ? month - 3 : month + 9) + 2) / 5) + day - 1;
   return shiftedYear * 365 + leapDays + dayOfYear - 719_468;
 }
@@ -244,9 +236,7 @@ export function decodeText({ tag, content }: Element): DecodedText {
     case TAG.printableString: {
       const text = content.toString('latin1');
       // `@`, `*` and `_` are not allowed by X.680 §41.4, but occur in practice.
-      return /^[A-Za-z0-9 '()+,./:=?@_&*-]*$/.test(text)
-        ? { ok: true, text }
-        : fail('it is not a PrintableString');
+      return /^[A-Za-z0-9 '()+,./:=?@_&*-]*$/.test(text) ? { ok: true, text } : fail('it is not a PrintableString');
     }
     case TAG.ia5String: {
       if (content.some((byte) => byte > 0x7f)) return fail('it is not an IA5String');

@@ -40,9 +40,7 @@ export const CERTIFICATE_HEADERS: readonly string[] = [
 
 const MAX_HEADER = 65_536;
 
-type FieldLookup =
-  | { readonly kind: 'none' | 'ambiguous' }
-  | { readonly kind: 'found'; readonly value: string };
+type FieldLookup = { readonly kind: 'none' | 'ambiguous' } | { readonly kind: 'found'; readonly value: string };
 
 const NONE: FieldLookup = { kind: 'none' };
 const AMBIGUOUS: FieldLookup = { kind: 'ambiguous' };
@@ -98,8 +96,7 @@ function parseBareBase64(value: string): Buffer | undefined {
 /** nginx `$ssl_client_escaped_cert`: PEM, percent-encoded. */
 function parseEscapedPem(value: string): Buffer | undefined {
   const pem = decodePercentEncoding(value);
-  const body =
-    pem && /^-----BEGIN CERTIFICATE-----\s([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*$/.exec(pem)?.[1];
+  const body = pem && /^-----BEGIN CERTIFICATE-----\s([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*$/.exec(pem)?.[1];
   return body ? decodeBase64Strict(body.replace(/\s/g, '')) : undefined;
 }
 

@@ -1,12 +1,7 @@
 import { hash, type KeyObject, X509Certificate } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
-import {
-  type CertificateFacts,
-  KEY_USAGE,
-  readCertificateFacts,
-  readExtensions,
-} from './certificate-facts.ts';
+import { type CertificateFacts, KEY_USAGE, readCertificateFacts, readExtensions } from './certificate-facts.ts';
 import {
   children,
   contextTag,
@@ -113,9 +108,7 @@ function readBasicResponse(bytes: Buffer): BasicResponse {
   if (rest.length > 0) throw new DerError('more than a response');
   const status = readSmallInteger({ ...expectTag(statusCode, ENUMERATED), tag: TAG.integer });
   if (status !== 0) throw new Error(`the responder reports ${RESPONSE_STATUS[status] ?? 'an error'}`);
-  const [type, content, ...others] = children(
-    readElement(expectTag(wrapped, contextTag(0)).content, TAG.sequence),
-  );
+  const [type, content, ...others] = children(readElement(expectTag(wrapped, contextTag(0)).content, TAG.sequence));
   if (others.length > 0 || readOid(type) !== BASIC_RESPONSE) throw new DerError('not a basic response');
   const [data, algorithm, signature, certs, ...more] = children(
     readElement(expectTag(content, TAG.octetString).content, TAG.sequence),

@@ -85,10 +85,7 @@ export class OcspResponder {
     if (entry.request === undefined && now < entry.retryAt) return this.#getUnavailable(entry, now);
     // Our own limit, and not a failure of the responder: `softFail` does not apply.
     if (entry.request === undefined && this.#queue.length >= MAX_QUEUED)
-      throw new Fault(
-        'overloaded',
-        `too many requests to the OCSP responder of ${this.#options.issuer.name}`,
-      );
+      throw new Fault('overloaded', `too many requests to the OCSP responder of ${this.#options.issuer.name}`);
     return this.#request(entry, serial, isRevoked).then(() => {
       const at = this.#options.now();
       return entry.result !== undefined && at <= entry.result.validUntil
@@ -114,8 +111,7 @@ export class OcspResponder {
 
   #getUnavailable({ result, retryAt }: CachedStatus, now: Epoch): OcspStatus {
     // A refusal stays until a newer response: blocking the responder must not make the certificate usable again.
-    if (result !== undefined && result.status !== 'good')
-      return { status: result.status, checkAgainAt: now + 1 };
+    if (result !== undefined && result.status !== 'good') return { status: result.status, checkAgainAt: now + 1 };
     if (this.#options.softFail) return { status: 'good', checkAgainAt: now + 1 };
     throw new Fault(
       'certificate_status_unavailable',

@@ -22,9 +22,7 @@ const BLANKS: ReadonlySet<number | undefined> = new Set([0x20, 0x09]);
  * `PemError` whose message completes "<file> ...".
  */
 export function* parsePem(bytes: Buffer): Generator<PemBlock, void> {
-  const start = bytes.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK)
-    ? BYTE_ORDER_MARK.length
-    : 0;
+  const start = bytes.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK) ? BYTE_ORDER_MARK.length : 0;
   let current: { readonly label: string; readonly from: number } | undefined;
   for (const { from, dashes, to } of findDashedLines(bytes, start)) {
     const fail = (problem: string): never => {
@@ -53,11 +51,7 @@ export function* parsePem(bytes: Buffer): Generator<PemBlock, void> {
 
 /** Lines that begin with five dashes, after blanks or none: where the line, its dashes and its end are. */
 function* findDashedLines(bytes: Buffer, start: number) {
-  for (
-    let dashes = bytes.indexOf(DASHES, start), to = start;
-    dashes >= 0;
-    dashes = bytes.indexOf(DASHES, to)
-  ) {
+  for (let dashes = bytes.indexOf(DASHES, start), to = start; dashes >= 0; dashes = bytes.indexOf(DASHES, to)) {
     let from = dashes;
     while (from > to && BLANKS.has(bytes[from - 1])) from -= 1;
     const isLine = from === start || LINE_ENDS.has(bytes[from - 1]);

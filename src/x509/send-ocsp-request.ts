@@ -21,11 +21,9 @@ export async function sendOcspRequest(
       : type.trim().toLowerCase() === 'application/ocsp-response'
         ? undefined
         : 'its content type is not that of an OCSP response';
-  const bytes = await readResponseBytes(response, problem === undefined ? MAX_BYTES : 0).catch(
-    (error: unknown) => {
-      if (problem === undefined) throw error;
-    },
-  );
+  const bytes = await readResponseBytes(response, problem === undefined ? MAX_BYTES : 0).catch((error: unknown) => {
+    if (problem === undefined) throw error;
+  });
   if (problem !== undefined || bytes === undefined) throw new Error(problem);
   return bytes;
 }

@@ -123,10 +123,7 @@ export function findKeyWeakness(key: KeyObject): string | undefined {
   const type = key.asymmetricKeyType;
   const { modulusLength = 0, namedCurve } = key.asymmetricKeyDetails ?? {};
   if (type === 'rsa' || type === 'rsa-pss')
-    return modulusLength < 2_048
-      ? `an RSA key of ${modulusLength} bits; at least 2048 are required`
-      : undefined;
-  if (type === 'ec')
-    return ACCEPTED_CURVES.has(namedCurve) ? undefined : 'an elliptic curve that is not accepted';
+    return modulusLength < 2_048 ? `an RSA key of ${modulusLength} bits; at least 2048 are required` : undefined;
+  if (type === 'ec') return ACCEPTED_CURVES.has(namedCurve) ? undefined : 'an elliptic curve that is not accepted';
   return type === 'ed25519' || type === 'ed448' ? undefined : 'a key type that is not accepted';
 }

@@ -38,8 +38,7 @@ function adminApi(
 }
 
 const JSON_TYPE = { 'content-type': 'application/json' };
-const listIds = (reply: AdminReply): string[] =>
-  (reply.json['grants'] as { id: string }[]).map(({ id }) => id);
+const listIds = (reply: AdminReply): string[] => (reply.json['grants'] as { id: string }[]).map(({ id }) => id);
 const readGrantId = async (accessToken: string): Promise<string> => {
   const claims = JSON.parse(Buffer.from(accessToken.split('.')[1] ?? '', 'base64url').toString()) as {
     gid: string;

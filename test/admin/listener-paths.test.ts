@@ -7,11 +7,7 @@ test('O13 probes and metrics are served on the admin listener only; on the publi
   onTestFinished(() => gateway.close());
   const { access_token: token } = await gateway.grant();
   for (const path of ['/metrics', '/readyz', '/ready', '/livez', '/healthz', '/ping', '/admin/grants'])
-    expect([path, (await gateway.api(path)).status, (await gateway.api(path, token)).status]).toEqual([
-      path,
-      401,
-      404,
-    ]);
+    expect([path, (await gateway.api(path)).status, (await gateway.api(path, token)).status]).toEqual([path, 401, 404]);
   for (const path of ['/health', '/files/1', '/authsvc/Authorize/Verify'])
     expect([path, (await fetch(`http://127.0.0.1:${gateway.adminPort}${path}`)).status]).toEqual([path, 404]);
 });

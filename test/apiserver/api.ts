@@ -19,10 +19,7 @@ export interface ApiResponse {
 export interface Api {
   call(method: string, path: string, body?: string, type?: string): Promise<ApiResponse>;
   /** Server-side apply with strict field validation; nothing is stored with `dryRun`. */
-  apply(
-    object: Manifest,
-    options?: { readonly namespace?: string; readonly dryRun?: boolean },
-  ): Promise<ApiResponse>;
+  apply(object: Manifest, options?: { readonly namespace?: string; readonly dryRun?: boolean }): Promise<ApiResponse>;
   pathOf(object: Pick<Manifest, 'apiVersion' | 'kind'>, namespace: string | undefined): Promise<string>;
 }
 
@@ -34,8 +31,7 @@ export function connect(access: Access): Api {
 
   const listResources = (apiVersion: string): Promise<readonly Resource[]> => {
     const path = apiVersion.includes('/') ? `/apis/${apiVersion}` : `/api/${apiVersion}`;
-    const found =
-      known.get(path) ?? call('GET', path).then(({ body }) => (body['resources'] ?? []) as Resource[]);
+    const found = known.get(path) ?? call('GET', path).then(({ body }) => (body['resources'] ?? []) as Resource[]);
     known.set(path, found);
     return found;
   };
@@ -61,12 +57,7 @@ export function connect(access: Access): Api {
         ...(dryRun && { dryRun: 'All' }),
       });
       const name = encodeURIComponent(object.metadata.name);
-      return call(
-        'PATCH',
-        `${path}/${name}?${query.toString()}`,
-        stringify(object),
-        'application/apply-patch+yaml',
-      );
+      return call('PATCH', `${path}/${name}?${query.toString()}`, stringify(object), 'application/apply-patch+yaml');
     },
   };
 }
@@ -90,24 +81,20 @@ function send(
       accept: 'application/json',
       ...(body !== undefined && { 'content-type': type, 'content-length': Buffer.byteLength(body) }),
     };
-    const sent = request(
-      `${url}${path}`,
-      { method, ca, headers, agent: false, timeout: LIMIT_MS },
-      (response) => {
-        const chunks: Buffer[] = [];
-        response.on('data', (chunk: Buffer) => chunks.push(chunk));
-        response.on('error', reject);
-        response.on('end', () => {
-          const text = Buffer.concat(chunks).toString();
-          const isJson = response.headers['content-type']?.includes('json') === true;
-          resolve({
-            status: response.statusCode ?? 0,
-            warnings: [response.headers['warning'] ?? []].flat(),
-            body: isJson ? (JSON.parse(text) as ApiResponse['body']) : { message: text },
-          });
+    const sent = request(`${url}${path}`, { method, ca, headers, agent: false, timeout: LIMIT_MS }, (response) => {
+      const chunks: Buffer[] = [];
+      response.on('data', (chunk: Buffer) => chunks.push(chunk));
+      response.on('error', reject);
+      response.on('end', () => {
+        const text = Buffer.concat(chunks).toString();
+        const isJson = response.headers['content-type']?.includes('json') === true;
+        resolve({
+          status: response.statusCode ?? 0,
+          warnings: [response.headers['warning'] ?? []].flat(),
+          body: isJson ? (JSON.parse(text) as ApiResponse['body']) : { message: text },
         });
-      },
-    );
+      });
+    });
     sent.on('timeout', () => sent.destroy(new Error('no response in time')));
     sent.on('error', reject);
     sent.end(body);

@@ -24,9 +24,9 @@ interface Block {
 }
 
 const page = readFileSync(join(ROOT, 'docs/kubernetes.md'), 'utf8').replaceAll('-n shop', `-n ${NAMESPACE}`);
-const blocks: readonly Block[] = [
-  ...page.matchAll(/^```(yaml values|sh illustrative.*)\n([\s\S]*?)^```$/gm),
-].map(([, kind = '', text = '']) => ({ kind, text }));
+const blocks: readonly Block[] = [...page.matchAll(/^```(yaml values|sh illustrative.*)\n([\s\S]*?)^```$/gm)].map(
+  ([, kind = '', text = '']) => ({ kind, text }),
+);
 
 beforeAll(async () => {
   await createRestrictedNamespace(api, NAMESPACE);
@@ -206,20 +206,14 @@ describe('installing, upgrading and removing releases', () => {
     runWithoutWarnings(`helm -n ${NAMESPACE} install trial helm/gatehouse ${args}`);
     const password = readField('secret', 'trial-gatehouse-valkey', '.data.password');
     const templates = () =>
-      ['trial-gatehouse', 'trial-gatehouse-valkey'].map((name) =>
-        readField('deployment', name, '.spec.template'),
-      );
+      ['trial-gatehouse', 'trial-gatehouse-valkey'].map((name) => readField('deployment', name, '.spec.template'));
     const before = templates();
     runWithoutWarnings(`helm -n ${NAMESPACE} upgrade trial ${createLaterChart()} ${args}`);
-    expect(readField('deployment', 'trial-gatehouse', '.metadata.labels.helm\\.sh/chart')).toBe(
-      'gatehouse-9.9.9',
-    );
+    expect(readField('deployment', 'trial-gatehouse', '.metadata.labels.helm\\.sh/chart')).toBe('gatehouse-9.9.9');
     expect(templates()).toEqual(before);
     expect(readField('secret', 'trial-gatehouse-valkey', '.data.password')).toBe(password);
     // A change of what the pods read at start does replace them.
-    runWithoutWarnings(
-      `helm -n ${NAMESPACE} upgrade trial later/gatehouse ${args} --set config.log.level=warn`,
-    );
+    runWithoutWarnings(`helm -n ${NAMESPACE} upgrade trial later/gatehouse ${args} --set config.log.level=warn`);
     const [gateway, valkey] = templates();
     expect([gateway === before[0], valkey === before[1]]).toEqual([false, true]);
     runWithoutWarnings(`helm -n ${NAMESPACE} uninstall trial`);

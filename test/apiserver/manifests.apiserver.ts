@@ -29,8 +29,7 @@ beforeAll(async () => {
   });
 });
 
-const dryRun = (object: Manifest): Promise<ApiResponse> =>
-  api.apply(object, { namespace: NAMESPACE, dryRun: true });
+const dryRun = (object: Manifest): Promise<ApiResponse> => api.apply(object, { namespace: NAMESPACE, dryRun: true });
 
 /** Every object must be accepted without warnings, such as deprecations and Pod Security violations. */
 async function apply(objects: readonly Manifest[]): Promise<void> {
@@ -99,20 +98,16 @@ describe('A13 an API server accepts every object', () => {
     { name: 'sidecar', below: 'initContainers' },
     { name: 'sidecar-plain', below: 'containers' },
     { name: 'sidecar-embedded', below: 'initContainers' },
-  ] as const)(
-    '$name: the container and the volumes, added to another application’s pods',
-    async ({ name, below }) => {
-      const data =
-        readManifests(template(valuesFile(name))).find((manifest) => manifest.data?.['container.yaml'])
-          ?.data ?? {};
-      await apply([
-        application({
-          [below]: parse(data['container.yaml'] ?? '') as Container[],
-          volumes: parse(data['volumes.yaml'] ?? '') as Record<string, unknown>[],
-        }),
-      ]);
-    },
-  );
+  ] as const)('$name: the container and the volumes, added to another application’s pods', async ({ name, below }) => {
+    const data =
+      readManifests(template(valuesFile(name))).find((manifest) => manifest.data?.['container.yaml'])?.data ?? {};
+    await apply([
+      application({
+        [below]: parse(data['container.yaml'] ?? '') as Container[],
+        volumes: parse(data['volumes.yaml'] ?? '') as Record<string, unknown>[],
+      }),
+    ]);
+  });
 });
 
 /** Objects with one error each, to show that the server validates them. */

@@ -66,20 +66,13 @@ async function requestToken(
   return (body['status'] as { readonly token: string }).token;
 }
 
-const requestBuilderToken = (where?: {
-  readonly pod?: string;
-  readonly namespace?: string;
-}): Promise<string> => requestToken('builder', { audience: 'gatehouse', expirationSeconds: 600 }, where);
+const requestBuilderToken = (where?: { readonly pod?: string; readonly namespace?: string }): Promise<string> =>
+  requestToken('builder', { audience: 'gatehouse', expirationSeconds: 600 }, where);
 
 /** Writes the files of a projected volume, as the kubelet does. */
-async function mount(
-  folder: ServeFolder,
-  account: string,
-  { name, projected }: ProjectedVolume,
-): Promise<void> {
+async function mount(folder: ServeFolder, account: string, { name, projected }: ProjectedVolume): Promise<void> {
   for (const { serviceAccountToken: source, configMap } of projected?.sources ?? []) {
-    if (source !== undefined)
-      folder.write(join(name, source.path), `${await requestToken(account, source)}\n`);
+    if (source !== undefined) folder.write(join(name, source.path), `${await requestToken(account, source)}\n`);
     for (const { path } of configMap?.items ?? []) folder.write(join(name, path), access.ca);
   }
 }
@@ -87,8 +80,8 @@ async function mount(
 /** The YAML of docs/trusted-issuers.md that contains this text. */
 function readDocumented(text: string): Record<string, unknown> {
   const page = readFileSync(join(import.meta.dirname, '../../docs/trusted-issuers.md'), 'utf8');
-  const blocks = [...page.matchAll(/^( *)```yaml.*\n([\s\S]*?)^ *```$/gm)].map(
-    ([, indent = '', block = '']) => block.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
+  const blocks = [...page.matchAll(/^( *)```yaml.*\n([\s\S]*?)^ *```$/gm)].map(([, indent = '', block = '']) =>
+    block.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
   );
   return parse(only(blocks.filter((block) => block.includes(text)))) as Record<string, unknown>;
 }
@@ -119,10 +112,7 @@ async function startGatehouse(
           exchange: [{ issuer: 'cluster', subject: 'system:serviceaccount:workloads:*' }],
         },
       ],
-      routes: [
-        ...(settings.routes ?? []),
-        { path: '/direct/**', requires: 'files:read', issuers: ['own', 'cluster'] },
-      ],
+      routes: [...(settings.routes ?? []), { path: '/direct/**', requires: 'files:read', issuers: ['own', 'cluster'] }],
     }),
     ({ headers }, response) =>
       void response.setHeader('content-type', 'application/json').end(JSON.stringify({ headers })),
@@ -326,9 +316,7 @@ test('the documented command prints the issuer', () => {
 
 test('without a bearer token the API server refuses gatehouse, and tokens of the cluster get 503', async () => {
   const { bearerTokenFile: _, ...anonymous } = issuerSettings('credentials');
-  const refused = await startGatehouse({ cluster: anonymous }, (folder) =>
-    mount(folder, 'gatehouse', CREDENTIALS),
-  );
+  const refused = await startGatehouse({ cluster: anonymous }, (folder) => mount(folder, 'gatehouse', CREDENTIALS));
   await until('issuer_unavailable is logged', () =>
     refused.server.log.find(({ event }) => event === 'issuer_unavailable'),
   );
@@ -345,19 +333,13 @@ describe('the chart', () => {
     const values = {
       kubernetesIssuer: { issuer: access.url, config: { scope: 'files:read' }, ...kubernetesIssuer },
     };
-    const { stdout, stderr } = templateWith(valuesFile('kubernetes-issuer'), values, [
-      '--namespace',
-      NAMESPACE,
-    ]);
+    const { stdout, stderr } = templateWith(valuesFile('kubernetes-issuer'), values, ['--namespace', NAMESPACE]);
     expect(stderr).toBe('');
     return readManifests(stdout);
   };
   const isAllowed = async (account: string): Promise<boolean> => {
     const token = await requestToken(account, { expirationSeconds: 600 });
-    const { status: code } = await connect({ ...access, token }).call(
-      'GET',
-      '/.well-known/openid-configuration',
-    );
+    const { status: code } = await connect({ ...access, token }).call('GET', '/.well-known/openid-configuration');
     expect([200, 403]).toContain(code);
     return code === 200;
   };

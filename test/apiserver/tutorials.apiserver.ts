@@ -82,9 +82,7 @@ const get = (object: string, field: string): Promise<string> =>
 async function startWhoami(): Promise<string> {
   const server = createServer(({ method, url, headers }, response) => {
     const lines = Object.entries(headers)
-      .map(
-        ([name, value]) => `${name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())}: ${String(value)}`,
-      )
+      .map(([name, value]) => `${name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())}: ${String(value)}`)
       .toSorted();
     response.end(`Hostname: orders-0\n${method} ${url} HTTP/1.1\n${lines.join('\n')}\n\n`);
   });
@@ -147,8 +145,7 @@ test.each([
     const scripts = steps.map(({ script }) => script).join('\n');
     const named = scripts.match(/\b(?:deployment|statefulset|service)\/[a-z-]+/g) ?? [];
     expect([...new Set(named)].toSorted()).toEqual(objects);
-    for (const object of objects)
-      expect(await get(object, '.metadata.name')).toBe(object.replace(/.*\//, ''));
+    for (const object of objects) expect(await get(object, '.metadata.name')).toBe(object.replace(/.*\//, ''));
     const service = objects.find((object) => object.startsWith('service/')) ?? '';
     expect(scripts).toContain(`port-forward ${service} 8443:${await get(service, '.spec.ports[0].port')}`);
 
@@ -156,16 +153,12 @@ test.each([
     expect(forward?.script).toContain('port-forward');
     expect(more).toEqual([]);
     const port = String(await startPod(configMap, await startWhoami()));
-    expect(await runShell(call?.script.replaceAll('8443', port) ?? '')).toMatch(
-      toPattern(call?.output ?? ''),
-    );
+    expect(await runShell(call?.script.replaceAll('8443', port) ?? '')).toMatch(toPattern(call?.output ?? ''));
   },
 );
 
 test('the chart has the version whose image the tutorials build', () => {
-  const version = /^appVersion: "?([^"\n]+)/m.exec(
-    readFileSync(join(ROOT, 'helm/gatehouse/Chart.yaml'), 'utf8'),
-  )?.[1];
+  const version = /^appVersion: "?([^"\n]+)/m.exec(readFileSync(join(ROOT, 'helm/gatehouse/Chart.yaml'), 'utf8'))?.[1];
   for (const page of ['docs/tutorials/kubernetes-gateway.md', 'docs/tutorials/kubernetes-sidecar.md'])
     expect(readFileSync(join(ROOT, page), 'utf8')).toContain(`-t gatehouse:${version} `);
 });

@@ -6,12 +6,7 @@ import { rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.t
 import { decodeJwt, keyFilePath, loadKeyring, signJwtWith } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { withIntegration, withoutIntegration } from '../support/reconfigure.ts';
-import {
-  type SettingsChange,
-  startGateway,
-  type TestGateway,
-  type TokenGrant,
-} from '../support/test-gateway.ts';
+import { type SettingsChange, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 import { sendInvalidTokens } from './invalid-tokens.ts';
 
 /** Rows T11, T15, T17, T19, T20: changes while a token is cached, and tokens meant to exhaust resources. */
@@ -27,8 +22,7 @@ afterAll(async () => {
   for (const started of gateways) await started.close();
 });
 
-const call = async (token: string, path = '/files/1'): Promise<number> =>
-  (await gateway.api(path, token)).status;
+const call = async (token: string, path = '/files/1'): Promise<number> => (await gateway.api(path, token)).status;
 const refresh = async (token: string): Promise<TokenGrant> => {
   const reply = await gateway.refresh(token);
   expect(reply.status, reply.text).toBe(200);
@@ -42,10 +36,7 @@ async function reload(change: SettingsChange): Promise<void> {
   });
 }
 /** Rotates the key file as `gatehouse keys rotate` does, and reloads. */
-async function rotate({
-  publishBefore = 300,
-  keep = 7_200,
-} = {}): Promise<{ before: string; after: string }> {
+async function rotate({ publishBefore = 300, keep = 7_200 } = {}): Promise<{ before: string; after: string }> {
   const keys = loadKeyring(gateway);
   const next = rotateKeyring(keys, { alg: 'EdDSA', now: gateway.clock.now(), publishBefore, keep });
   writeKeyringFile(keyFilePath(gateway), next, { replace: true });
@@ -140,8 +131,7 @@ describe('cached tokens', () => {
     await reload(withIntegration('report-runner', { bindToCertificate: true }));
     const { access_token, refresh_token } = await gateway.grant();
     const callAs = async (user?: 'alice' | 'bob'): Promise<number> =>
-      (await gateway.api('/files/1', access_token, user === undefined ? {} : { as: gateway.users[user] }))
-        .status;
+      (await gateway.api('/files/1', access_token, user === undefined ? {} : { as: gateway.users[user] })).status;
     expect(await callAs()).toBe(401);
     expect(await callAs('alice')).toBe(200);
     expect(await callAs('bob')).toBe(401);

@@ -15,8 +15,7 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const call = async (token: string, path = '/files/1'): Promise<number> =>
-  (await gateway.api(path, token)).status;
+const call = async (token: string, path = '/files/1'): Promise<number> => (await gateway.api(path, token)).status;
 const expectRefused = async (token: string, why = ''): Promise<void> => {
   const reply = await gateway.api('/files/1', token);
   expect(reply.status, `${why} ${token.slice(0, 80)}`).toBe(401);
@@ -45,8 +44,7 @@ describe('header', () => {
     const [, payload, signature] = decodeJwt(good.access_token).parts;
     for (const alg of ['none', 'None', 'nOnE', 'NONE', ''])
       for (const header of [{ alg, typ: 'at+jwt', kid: kid() }, { alg }])
-        for (const last of ['', signature])
-          await expectRefused(`${base64url(header)}.${payload}.${last}`, alg);
+        for (const last of ['', signature]) await expectRefused(`${base64url(header)}.${payload}.${last}`, alg);
   });
 
   test('T02: HS256 keyed with the public key', async () => {
@@ -131,31 +129,13 @@ describe('claims', () => {
     const issuer = String(claims()['iss']);
     for (const iss of [`${issuer}/`, issuer.toUpperCase(), 'https://evil.test', undefined, [issuer], null])
       await expectRefused(signWithClaims({ iss }), `iss ${String(iss)}`);
-    for (const aud of [
-      'https://evil.test',
-      undefined,
-      [issuer, 'https://evil.test'],
-      [issuer],
-      `${issuer} x`,
-      null,
-    ])
+    for (const aud of ['https://evil.test', undefined, [issuer, 'https://evil.test'], [issuer], `${issuer} x`, null])
       await expectRefused(signWithClaims({ aud }), `aud ${String(aud)}`);
   });
 
   test('T09: exp now, a second ago, as a string, absent, infinite, negative, a fraction', async () => {
     const now = Math.floor(gateway.clock.now());
-    for (const exp of [
-      now,
-      now - 1,
-      String(now + 600),
-      undefined,
-      1e300,
-      -1,
-      now + 600.5,
-      null,
-      true,
-      [now + 600],
-    ])
+    for (const exp of [now, now - 1, String(now + 600), undefined, 1e300, -1, now + 600.5, null, true, [now + 600]])
       await expectRefused(signWithClaims({ exp }), `exp ${String(exp)}`);
   });
 

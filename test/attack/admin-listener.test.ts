@@ -69,14 +69,9 @@ afterAll(async () => {
 const get = (path: string, headers: readonly string[] = [], host = 'localhost'): Promise<RawResponse> =>
   rawRequest(
     admin.port,
-    [
-      `GET ${path} HTTP/1.1`,
-      ...(host === '' ? [] : [`Host: ${host}`]),
-      'Connection: close',
-      ...headers,
-      '',
-      '',
-    ].join('\r\n'),
+    [`GET ${path} HTTP/1.1`, ...(host === '' ? [] : [`Host: ${host}`]), 'Connection: close', ...headers, '', ''].join(
+      '\r\n',
+    ),
   );
 const bearer = `Authorization: Bearer ${TOKEN}`;
 
@@ -112,8 +107,7 @@ test('X01 probes get responses while more slow connections are open than allowed
       await once(socket, 'connect');
       socket.write('GET /livez HTTP/1.1\r\nHost: a\r\nX-Slow: ');
     }
-    for (const path of ['/livez', '/readyz', '/metrics'])
-      expect([path, (await get(path)).status]).toEqual([path, 200]);
+    for (const path of ['/livez', '/readyz', '/metrics']) expect([path, (await get(path)).status]).toEqual([path, 200]);
     // The oldest connections are closed to make room for new ones.
     await until('the excess is closed', () => sockets.filter(({ closed }) => closed).length >= 300 - 256);
     expect(sockets.at(-1)?.closed).toBe(false);
@@ -219,9 +213,7 @@ test('a rejected host name is logged once, with rate-limited log lines, and the 
 
 test('two Host fields are refused; HTTP/1.0 without one is served', async () => {
   expect((await get('/metrics', ['Host: attacker.example'])).status).toBeGreaterThanOrEqual(400);
-  expect((await rawRequest(admin.port, 'GET /metrics HTTP/1.0\r\n\r\n').catch(() => undefined))?.status).toBe(
-    200,
-  );
+  expect((await rawRequest(admin.port, 'GET /metrics HTTP/1.0\r\n\r\n').catch(() => undefined))?.status).toBe(200);
 });
 
 test('over TLS the names of the certificate are accepted too', async () => {

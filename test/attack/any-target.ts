@@ -33,9 +33,7 @@ const PIECES =
   '/ . .. %2e %2F %5c %25 %61 %c3%a9 %20 ; ? # a ~ : admin public packages // \\ %00 %zz %c0%ae %252e @ * %3b';
 const pieces = fc.constantFrom(...PIECES.split(' '));
 const starts = fc.constantFrom('/', '/public/', '/packages/', '/admin/', '/public', '/%70ublic/');
-const targets = fc
-  .tuple(starts, fc.array(pieces, { maxLength: 8 }))
-  .map(([start, parts]) => start + parts.join(''));
+const targets = fc.tuple(starts, fc.array(pieces, { maxLength: 8 })).map(([start, parts]) => start + parts.join(''));
 
 export function testAnyTarget(attack: AttackGateway, parameters: fc.Parameters<[string]>): void {
   // test/domain/request-target.test.ts parses more targets without a network.

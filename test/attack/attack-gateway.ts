@@ -45,8 +45,7 @@ async function startAttackGateway(
   const gateway = await startGateway(matrixSettings(upstream.url, change));
   const { access_token: token, refresh_token: refreshToken } = await gateway.grant();
   const write = (message: Message): string => writeMessage({ token, ...message });
-  const client = (protocols?: string[]): Promise<RawClient> =>
-    connectRawTls(gateway.port, gateway.ca.pem, protocols);
+  const client = (protocols?: string[]): Promise<RawClient> => connectRawTls(gateway.port, gateway.ca.pem, protocols);
 
   const send: AttackGateway['send'] = async (bytes, { pieces = 1, untilClosed = false } = {}) => {
     const sender = await client();
@@ -57,9 +56,7 @@ async function startAttackGateway(
         await new Promise(setImmediate);
       }
       const toHead = bytes.startsWith('HEAD');
-      const text = untilClosed
-        ? await sender.closed()
-        : await sender.until((all) => isCompleteResponse(all, toHead));
+      const text = untilClosed ? await sender.closed() : await sender.until((all) => isCompleteResponse(all, toHead));
       return parseRawResponse(text);
     } finally {
       sender.destroy();

@@ -181,8 +181,7 @@ describe.each(KINDS)('%s', (kind) => {
     await until(
       'both bodies have arrived',
       () =>
-        proxy.harness.notes.filter(({ transfer }) => transfer !== undefined && transfer.bytesIn >= size)
-          .length === 2,
+        proxy.harness.notes.filter(({ transfer }) => transfer !== undefined && transfer.bytesIn >= size).length === 2,
     );
     expect(freeMemory()).toBeLessThan(before - size);
 

@@ -2,12 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { startChild } from '../support/child-process.ts';
-import {
-  createServeFolder,
-  type ServeFolder,
-  type ServeProcess,
-  startServe,
-} from '../support/serve-process.ts';
+import { createServeFolder, type ServeFolder, type ServeProcess, startServe } from '../support/serve-process.ts';
 import { openObserver } from './shares/observer.ts';
 
 const ATTACKER = join(import.meta.dirname, '../support/junk-chain-client.ts');
@@ -26,16 +21,10 @@ export async function startChainTarget(): Promise<ChainTarget> {
 }
 
 /** Starts the attacking program. Without `handshakes`, it runs until it is stopped. */
-export const startChainFlood = (
-  port: number,
-  connections: number,
-  certificates: number,
-  handshakes?: number,
-) =>
-  startChild(
-    [process.execPath, ATTACKER, ...[port, connections, certificates, handshakes ?? 1e9].map(String)],
-    { ready: (line) => line === 'ready' },
-  );
+export const startChainFlood = (port: number, connections: number, certificates: number, handshakes?: number) =>
+  startChild([process.execPath, ATTACKER, ...[port, connections, certificates, handshakes ?? 1e9].map(String)], {
+    ready: (line) => line === 'ready',
+  });
 
 /** Processor time of a process so far, in milliseconds. */
 export function readProcessorTime(pid: number): number {

@@ -29,20 +29,8 @@ afterAll(() => gateway.close());
 
 describe('C17: a valid certificate alone does not give a grant', () => {
   test.each([
-    [
-      'an integration without the certificate grant',
-      'browser-only',
-      'files:read',
-      400,
-      'unauthorized_client',
-    ],
-    [
-      'an integration whose access list names others',
-      'readers-only',
-      'files:read',
-      400,
-      'unauthorized_client',
-    ],
+    ['an integration without the certificate grant', 'browser-only', 'files:read', 400, 'unauthorized_client'],
+    ['an integration whose access list names others', 'readers-only', 'files:read', 400, 'unauthorized_client'],
     [
       'an access list that allows the device grant only',
       'readers-by-browser',

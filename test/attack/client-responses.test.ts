@@ -69,19 +69,7 @@ describe('a token response', () => {
     });
   });
 
-  const tokens = [
-    '',
-    'a\nb',
-    `a${ESCAPE}`,
-    'a b',
-    'a"b',
-    'a$(id)',
-    'a\r\nx: y',
-    'ä',
-    'a'.repeat(9_000),
-    7,
-    null,
-  ];
+  const tokens = ['', 'a\nb', `a${ESCAPE}`, 'a b', 'a"b', 'a$(id)', 'a\r\nx: y', 'ä', 'a'.repeat(9_000), 7, null];
   test.each([
     ...tokens.flatMap((token) => [{ access_token: token }, { refresh_token: token }]),
     { token_type: 'mac' },
@@ -305,9 +293,7 @@ describe('commands', () => {
   });
 
   test('`grants` refuses a deeply nested response', async () => {
-    const url = await startService(
-      (response) => void response.end(`{"x":${'['.repeat(50_000)}${']'.repeat(50_000)}}`),
-    );
+    const url = await startService((response) => void response.end(`{"x":${'['.repeat(50_000)}${']'.repeat(50_000)}}`));
     const args = ['grants', 'show', 'a'.repeat(22), '--token-file', '-', '--url', url];
     for (const more of [[], ['--output', 'json']])
       expect(await runCommand([...args, ...more], { input: 'token' })).toMatchObject({

@@ -35,9 +35,7 @@ test.each([
       SECONDS,
     );
     const growth = memoryPeak - memoryBefore;
-    console.log(
-      JSON.stringify({ shapes: shapes.length, growth: Math.round(growth / 1_048_576), milliseconds }),
-    );
+    console.log(JSON.stringify({ shapes: shapes.length, growth: Math.round(growth / 1_048_576), milliseconds }));
     expect(isAlive).toBe(true);
     expect(growth).toBeLessThanOrEqual(MAX_GROWTH);
     // A busy machine may delay a handshake; the gateway refuses none.

@@ -158,14 +158,7 @@ describe('valid once only', () => {
     const good = await createCodes();
     await confirm(good);
     const flipped = good.device_code.replace(/.$/, (last) => (last === 'A' ? 'B' : 'A'));
-    for (const code of [
-      flipped,
-      `${good.device_code} `,
-      good.device_code.toUpperCase(),
-      good.user_code,
-      'x',
-      'ghd_',
-    ])
+    for (const code of [flipped, `${good.device_code} `, good.device_code.toUpperCase(), good.user_code, 'x', 'ghd_'])
       expect((await exchange(code)).json, code).toMatchObject({
         Error: 'invalid_grant',
         Error_description: expect.stringContaining('invalid'),
@@ -276,8 +269,7 @@ test('D18: pending requests are limited per address, per client and in all, unti
         { headers: { 'x-forwarded-for': from() } },
       ),
     );
-  const countGranted = (replies: readonly Reply[]): number =>
-    replies.filter(({ status }) => status === 200).length;
+  const countGranted = (replies: readonly Reply[]): number => replies.filter(({ status }) => status === 200).length;
   expect(countGranted(await flood('report-runner', 20, () => '198.51.100.1'))).toBe(10);
   const first = await flood('report-runner', 100);
   expect(countGranted(first)).toBe(90);
@@ -286,7 +278,5 @@ test('D18: pending requests are limited per address, per client and in all, unti
   expect(Number(full?.headers['retry-after'])).toBeGreaterThan(0);
   expect(countGranted(await flood('other-app', 80))).toBe(60);
   small.clock.advance(301);
-  expect(
-    (await small.post('/Authorize/Device', { client_id: 'other-app', scope: 'files:read' })).status,
-  ).toBe(200);
+  expect((await small.post('/Authorize/Device', { client_id: 'other-app', scope: 'files:read' })).status).toBe(200);
 });

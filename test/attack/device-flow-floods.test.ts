@@ -10,10 +10,7 @@ const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
 describe('device requests of an attacker', () => {
   freezeClock();
   let gateway: TestGateway;
-  const startWithLimits = async (device: {
-    maxPending: number;
-    maxPendingPerClient: number;
-  }): Promise<void> => {
+  const startWithLimits = async (device: { maxPending: number; maxPendingPerClient: number }): Promise<void> => {
     gateway = await startGateway((settings) => ({ ...settings, trustedProxies: ['127.0.0.1'], device }));
   };
   afterEach(() => gateway.close());
@@ -31,11 +28,7 @@ describe('device requests of an attacker', () => {
     return reply.json as unknown as DeviceCodes;
   };
   /** Requests codes `times` times from each address, and returns those granted. */
-  const flood = async (
-    addresses: readonly string[],
-    times: number,
-    clientId?: string,
-  ): Promise<DeviceCodes[]> => {
+  const flood = async (addresses: readonly string[], times: number, clientId?: string): Promise<DeviceCodes[]> => {
     const granted: DeviceCodes[] = [];
     for (let index = 0; index < times; index += 1)
       for (const reply of await Promise.all(addresses.map((from) => requestCodes(from, clientId))))
@@ -92,8 +85,7 @@ describe('device requests of an attacker', () => {
 
   test('D18 a thousand /64 of one /48, or of one /32, count as one network', async () => {
     await startWithLimits({ maxPending: 1_000, maxPendingPerClient: 40 });
-    const getAddress = (index: number): string =>
-      `2001:db8:${(index % 7).toString(16)}:${index.toString(16)}::1`;
+    const getAddress = (index: number): string => `2001:db8:${(index % 7).toString(16)}:${index.toString(16)}::1`;
     expect(
       await flood(
         Array.from({ length: 60 }, (_, index) => getAddress(index)),
@@ -127,8 +119,7 @@ describe('device requests of an attacker', () => {
     expect(pending).toHaveLength(4);
     expect((await requestCodes('2a00:db8:9:1::1')).status).toBe(429);
     expect(gateway.auditEvents('device_evicted')).toEqual([]);
-    for (const codes of pending)
-      expect((await poll(codes)).json).toMatchObject({ Error: 'authorization_pending' });
+    for (const codes of pending) expect((await poll(codes)).json).toMatchObject({ Error: 'authorization_pending' });
   });
 
   test('D18 a request that a user has approved is not evicted', async () => {
@@ -147,8 +138,7 @@ describe('device requests of an attacker', () => {
     await devices.replace(id, found.version, confirmed, found.record.expires + 600);
     const neighbours = Array.from({ length: 9 }, (_, index) => `203.0.113.${index + 2}`);
     expect(await flood(neighbours, 1)).toHaveLength(9);
-    for (const from of ['198.51.100.1', '192.0.2.1', '100.64.0.1', '198.18.0.1'])
-      expectCodes(await requestCodes(from));
+    for (const from of ['198.51.100.1', '192.0.2.1', '100.64.0.1', '198.18.0.1']) expectCodes(await requestCodes(from));
     expect((await poll(approved)).status).toBe(200);
   });
 });

@@ -112,9 +112,7 @@ const sendOverHttp2: Send = ({ method = 'GET', path = '/files/1', host, authoriz
     ...(dpop !== undefined && { dpop }),
   });
   return new Promise((resolve, reject) => {
-    stream
-      .once('error', reject)
-      .once('response', (head) => resolve(toReceived(Number(head[':status']), head)));
+    stream.once('error', reject).once('response', (head) => resolve(toReceived(Number(head[':status']), head)));
     stream.resume().end();
   });
 };
@@ -254,16 +252,12 @@ describe.each(SENDERS)('over %s', (sender) => {
       ath: hash('sha256', token, 'base64url'),
     };
     const none = new UnsecuredJWT(claims).encode().split('.');
-    const header = Buffer.from(JSON.stringify({ typ: 'dpop+jwt', alg: 'none', jwk: key.jwk })).toString(
-      'base64url',
-    );
+    const header = Buffer.from(JSON.stringify({ typ: 'dpop+jwt', alg: 'none', jwk: key.jwk })).toString('base64url');
     expect(await sendProof(`${header}.${none[1]}.`)).toMatchObject(INVALID_PROOF);
     const secret = Buffer.alloc(32, 7);
     const jwk = { kty: 'oct', k: secret.toString('base64url') };
     for (const alg of ['HS256', 'ES256']) {
-      const signed = await new SignJWT(claims)
-        .setProtectedHeader({ typ: 'dpop+jwt', alg: 'HS256', jwk })
-        .sign(secret);
+      const signed = await new SignJWT(claims).setProtectedHeader({ typ: 'dpop+jwt', alg: 'HS256', jwk }).sign(secret);
       const [, payload, signature] = signed.split('.');
       const changed = Buffer.from(JSON.stringify({ typ: 'dpop+jwt', alg, jwk })).toString('base64url');
       expect(await sendProof(`${changed}.${payload}.${signature}`), alg).toMatchObject(INVALID_PROOF);
@@ -384,9 +378,7 @@ describe.each(SENDERS)('over %s', (sender) => {
       expect(await sendProof(dpop)).toMatchObject({ status: 200 });
       expect(await sendProof(dpop)).toMatchObject(INVALID_PROOF);
       for (const forged of ['', 'x'.repeat(22), `${nonce}x`, 7])
-        expect((await sendProof(await prove({ claims: { nonce: forged } }))).nonce, String(forged)).toBe(
-          nonce,
-        );
+        expect((await sendProof(await prove({ claims: { nonce: forged } }))).nonce, String(forged)).toBe(nonce);
     }));
 
   test('with DPoP off, bound tokens are refused under both schemes', () =>
@@ -433,9 +425,7 @@ test('a proof is not forwarded to the upstream, unless the token is', async () =
       status: 200,
     });
     expect(gateway.upstream.requests[0]?.headers['dpop']).toBe(isForwarded ? dpop : undefined);
-    expect(gateway.upstream.requests[0]?.headers['authorization']).toBe(
-      isForwarded ? `DPoP ${token}` : undefined,
-    );
+    expect(gateway.upstream.requests[0]?.headers['authorization']).toBe(isForwarded ? `DPoP ${token}` : undefined);
   }
 });
 

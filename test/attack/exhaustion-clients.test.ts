@@ -155,9 +155,7 @@ test('X08 connections beyond the limit are closed, those within it are served, a
       return false;
     }
   });
-  await until('the limit is logged', () =>
-    attack.gateway.log.some(({ event }) => event === 'connections_dropped'),
-  );
+  await until('the limit is logged', () => attack.gateway.log.some(({ event }) => event === 'connections_dropped'));
   expect(attack.gateway.log.filter(({ event }) => event === 'connections_dropped').length).toBeLessThan(10);
   await attack.expectHealthy();
 });

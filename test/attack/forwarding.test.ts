@@ -35,9 +35,7 @@ describe('the rest of a request whose body was not read to its end', () => {
         token,
       }),
     );
-    await until('the upstream has received the beginning of the body', () =>
-      attack.upstream.bytes().includes('body'),
-    );
+    await until('the upstream has received the beginning of the body', () => attack.upstream.bytes().includes('body'));
     const revoked = await attack.gateway.api('/authsvc/Revoke/Token', token);
     expect(revoked.status).toBe(200);
     await client.until((text) => isCompleteResponse(text));
@@ -163,9 +161,7 @@ describe('a reload while an opaque token is being read from the store', () => {
     const { access_token: token } = await gateway.grant();
     for (const upstream of [before, after])
       upstream.respondWith((socket, { target }) =>
-        socket.write(
-          `HTTP/1.1 200 OK\r\nKeep-Alive: timeout=60\r\nContent-Length: ${target.length}\r\n\r\n${target}`,
-        ),
+        socket.write(`HTTP/1.1 200 OK\r\nKeep-Alive: timeout=60\r\nContent-Length: ${target.length}\r\n\r\n${target}`),
       );
     await gateway.api('/public/first');
     expect(before.openConnections()).toBe(1);
@@ -189,9 +185,6 @@ describe('a reload while an opaque token is being read from the store', () => {
     const response = await client.until((all) => isCompleteResponse(all));
     expect(parseRawResponse(response)).toMatchObject({ status: 200, body: '/files/looked-up' });
     expect(before.requests.map(({ target }) => target)).toEqual(['/public/first', '/files/looked-up']);
-    await until(
-      'the connections of the previous configuration are closed',
-      () => before.openConnections() === 0,
-    );
+    await until('the connections of the previous configuration are closed', () => before.openConnections() === 0);
   });
 });

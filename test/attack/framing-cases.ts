@@ -94,11 +94,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
     statuses: [400],
     inputs: each(
       POST,
-      [
-        ['Transfer-Encoding : chunked'],
-        ['Transfer-Encoding:\x0bchunked'],
-        ['Transfer-Encoding:\r\n chunked'],
-      ],
+      [['Transfer-Encoding : chunked'], ['Transfer-Encoding:\x0bchunked'], ['Transfer-Encoding:\r\n chunked']],
       END,
     ),
   },
@@ -164,12 +160,7 @@ export const REFUSED_HEADS: Readonly<Record<string, RefusedRow>> = {
   },
   'H13 a version of HTTP that is not served': {
     statuses: [400, 505],
-    inputs: lines(
-      'GET /files/1 HTTP/2.0',
-      'GET /files/1 HTTP/1.2',
-      'GET /files/1 HTTP/0.9',
-      'GET /files/1 http/1.1',
-    ),
+    inputs: lines('GET /files/1 HTTP/2.0', 'GET /files/1 HTTP/1.2', 'GET /files/1 HTTP/0.9', 'GET /files/1 http/1.1'),
   },
   'H21 an unsupported expectation': {
     statuses: [417],

@@ -70,9 +70,7 @@ describe('an ambiguous head is refused', () => {
       respond = () => respondOk(socket, request);
     });
     await withClient(async (client) => {
-      client.send(
-        attack.write(GET) + attack.write({ ...POST, headers: ['Transfer-Encoding: identity'], body: END }),
-      );
+      client.send(attack.write(GET) + attack.write({ ...POST, headers: ['Transfer-Encoding: identity'], body: END }));
       await until('the upstream has the first request', () => attack.upstream.requests.length === 1);
       respond();
       const text = await client.closed();
@@ -144,11 +142,7 @@ describe('a malformed chunked body', () => {
     const body = `${chunk('abc')}0\r\n${trailers}\r\n`;
     expect((await attack.request({ ...POST, headers, body })).status).toBe(200);
     const [seen] = attack.upstream.requests;
-    expect([seen?.body, seen?.trailers, headerValues(seen, 'x-forwarded-user')]).toEqual([
-      'abc',
-      [],
-      [ALICE],
-    ]);
+    expect([seen?.body, seen?.trailers, headerValues(seen, 'x-forwarded-user')]).toEqual(['abc', [], [ALICE]]);
     expect(attack.upstream.bytes()).not.toMatch(/evil|trailer/i);
     await attack.expectHealthy();
   });
@@ -213,8 +207,7 @@ describe('expectations and upgrades', () => {
     });
     expect(attack.upstream.requests.map(({ body }) => body)).toEqual(['hello']);
     await attack.expectHealthy();
-    for (const token of ['forged', null])
-      await attack.expectRejected([401], attack.write({ ...waiting, token }));
+    for (const token of ['forged', null]) await attack.expectRejected([401], attack.write({ ...waiting, token }));
   });
 
   test('H32 an expectation does not change the identity headers', async () => {
@@ -242,12 +235,7 @@ describe('expectations and upgrades', () => {
   const KEY = 'dGhlIHNhbXBsZSBub25jZQ==';
   const handshake: Message = {
     line: 'GET /socket HTTP/1.1',
-    headers: [
-      'Connection: Upgrade',
-      'Upgrade: websocket',
-      `Sec-WebSocket-Key: ${KEY}`,
-      'Sec-WebSocket-Version: 13',
-    ],
+    headers: ['Connection: Upgrade', 'Upgrade: websocket', `Sec-WebSocket-Key: ${KEY}`, 'Sec-WebSocket-Version: 13'],
   };
 
   test('H24 a handshake where no WebSocket is allowed, or without a token, is refused', async () => {

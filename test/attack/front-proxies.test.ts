@@ -6,12 +6,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import { FLAG, FRAME, frame, frameClient, headerBlock, requestFields } from '../support/http2-frames.ts';
 import { beginRequest, type Headers } from '../support/https-client.ts';
 import type { IssuedCertificate } from '../support/pki.ts';
-import {
-  withBoundApp,
-  withForwardedCertificates,
-  withIntegration,
-  withSettings,
-} from '../support/reconfigure.ts';
+import { withBoundApp, withForwardedCertificates, withIntegration, withSettings } from '../support/reconfigure.ts';
 import { until } from '../support/serve-process.ts';
 import { type SettingsChange, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -30,8 +25,7 @@ const authorize = (headers: Record<string, string>) =>
 test('a certificate-bound token works with the certificate that the front proxy forwards, and with no other', () =>
   withSettings(
     gateway,
-    (settings) =>
-      withForwardedCertificates()(withIntegration('report-runner', { bindToCertificate: true })(settings)),
+    (settings) => withForwardedCertificates()(withIntegration('report-runner', { bindToCertificate: true })(settings)),
     async () => {
       const { alice, bob } = gateway.users;
       const token = String((await authorize(clientCert(alice))).json['access_token']);
@@ -80,9 +74,7 @@ describe('a front proxy that overwrites the certificate header but forwards othe
   const form = { 'content-type': 'application/x-www-form-urlencoded' };
   const CERTIFICATE_BODY = JSON.stringify({ client_id: 'report-runner', scope: 'files:read' });
   /** Method, path, further headers, body, and the status for an ambiguous certificate. */
-  const requests = (
-    token: string,
-  ): readonly (readonly [string, string, Record<string, string>, string, number])[] => [
+  const requests = (token: string): readonly (readonly [string, string, Record<string, string>, string, number])[] => [
     ['POST', '/authsvc/Authorize/Certificate', { 'content-type': 'application/json' }, CERTIFICATE_BODY, 400],
     ['POST', '/authsvc/oauth2/token', form, 'grant_type=client_credentials&client_id=report-runner', 400],
     ['GET', '/authsvc/Authorize/Verify', { authorization: `Bearer ${token}` }, '', 400],
@@ -120,10 +112,7 @@ describe('a front proxy that overwrites the certificate header but forwards othe
       expect(gateway.upstream.requests.length).toBe(before);
       for (const [method, path, headers, body] of requests(token)) {
         const given = { ...headers, ...clientCert(gateway.users.alice) };
-        expect([path, (await gateway.request({ method, path, headers: given, body })).status]).toEqual([
-          path,
-          200,
-        ]);
+        expect([path, (await gateway.request({ method, path, headers: given, body })).status]).toEqual([path, 200]);
       }
     }));
 
@@ -275,11 +264,6 @@ describe('the PROXY protocol before a front proxy that is trusted for certificat
     expect(await authorizeBehind(local)).toBe(401);
     expect(await authorizeBehind('PROXY TCP4 192.0.2.2 10.0.0.1 4096 443\r\n')).toBe(401);
     const from = other.log.filter(({ event }) => event === 'request').map((line) => line['from']);
-    expect(from).toEqual([
-      ...Array.from({ length: 4 }, () => '203.0.113.9'),
-      '127.0.0.1',
-      '127.0.0.1',
-      '192.0.2.2',
-    ]);
+    expect(from).toEqual([...Array.from({ length: 4 }, () => '203.0.113.9'), '127.0.0.1', '127.0.0.1', '192.0.2.2']);
   });
 });

@@ -8,8 +8,7 @@ import { until } from '../support/until.ts';
 
 /** docs/decisions/0025-half-closed-clients.md */
 
-const get = (path = '/files/1'): string =>
-  `GET ${path} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
+const get = (path = '/files/1'): string => `GET ${path} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
 const post = (length: number, body: string): string =>
   `POST /files/1 HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\nContent-Length: ${length}\r\n\r\n${body}`;
 const CHUNKED_GET = get('/files/2').replace('\r\n\r\n', '\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n');
@@ -62,17 +61,14 @@ describe.each(['plain', 'TLS'])('a client over %s', (connection) => {
     ['a GET', get()],
     ['a POST with its body', post(5, 'hello')],
     ['an HTTP/1.0 GET', get().replace('HTTP/1.1', 'HTTP/1.0')],
-  ])(
-    'a client that sends %s and half-closes gets the response, then the end of the connection',
-    async (_, message) => {
-      const client = await connectClient();
-      client.socket.end(message);
-      const text = await client.closed();
-      expect(text).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
-      expect(text).toMatch(/\r\n\r\n(?:GET|POST) \/files\/1$/);
-      expect(client.closeKind()).toBe('end');
-    },
-  );
+  ])('a client that sends %s and half-closes gets the response, then the end of the connection', async (_, message) => {
+    const client = await connectClient();
+    client.socket.end(message);
+    const text = await client.closed();
+    expect(text).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
+    expect(text).toMatch(/\r\n\r\n(?:GET|POST) \/files\/1$/);
+    expect(client.closeKind()).toBe('end');
+  });
 
   test('the response may begin long after the client has half-closed, and is unchanged', async () => {
     const upstreamSockets = holdRequests();
@@ -88,10 +84,7 @@ describe.each(['plain', 'TLS'])('a client over %s', (connection) => {
 
   test.each([
     ['without bodies', [get('/files/1'), get('/files/2')]],
-    [
-      'with and without bodies, the last incomplete',
-      [get('/files/1'), CHUNKED_GET, get('/files/3').slice(0, 30)],
-    ],
+    ['with and without bodies, the last incomplete', [get('/files/1'), CHUNKED_GET, get('/files/3').slice(0, 30)]],
   ])('requests %s followed by a half-close: all complete ones get responses', async (_, messages) => {
     const client = await connectClient();
     client.socket.end(messages.join(''));

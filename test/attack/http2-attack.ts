@@ -55,8 +55,7 @@ export function useHttp2Attack(): Http2Attack {
     },
     async openStream(client) {
       attack.upstream.respondWith((socket, { target }) => {
-        if (target === '/public/1')
-          socket.write('HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\nGET /public/1');
+        if (target === '/public/1') socket.write('HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\nGET /public/1');
       });
       return client.request([...requestFields('/public/held', 'POST'), ['content-length', '1000']], {
         end: false,

@@ -1,13 +1,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
-import {
-  dataFrame,
-  type FrameClient,
-  frameClient,
-  requestFields,
-  windowUpdateFrame,
-} from '../support/http2-frames.ts';
+import { dataFrame, type FrameClient, frameClient, requestFields, windowUpdateFrame } from '../support/http2-frames.ts';
 import { bearer, type HarnessOptions, startProxyHarness } from '../support/proxy-harness.ts';
 
 const cleanups: (() => unknown)[] = [];
@@ -46,10 +40,7 @@ test('X07 a complete body without a declared length that is too large is refused
 
 test('X07 a complete body reaches the upstream after its token was looked up', async () => {
   const client = await openClient({ readAccessToken: async () => bearer() });
-  const stream = client.post(
-    [...requestFields('/files/1', 'POST'), ['authorization', 'Bearer A']],
-    'x'.repeat(500),
-  );
+  const stream = client.post([...requestFields('/files/1', 'POST'), ['authorization', 'Bearer A']], 'x'.repeat(500));
   expect(await client.waitForEnd(stream)).toEqual({ status: 200 });
   expect(client.body(stream)).toBe('received 500');
 });

@@ -1,13 +1,6 @@
 import { expect, test } from 'vitest';
 import { heapAfterCollection } from '../support/heap.ts';
-import {
-  FRAME,
-  type FrameClient,
-  frame,
-  frameClient,
-  requestFields,
-  uint32,
-} from '../support/http2-frames.ts';
+import { FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } from '../support/http2-frames.ts';
 import { useAttackGateway } from './attack-gateway.ts';
 
 const attack = useAttackGateway((settings) => ({ ...settings, log: { level: 'info' } }));
@@ -36,9 +29,7 @@ test('X04 frames that arrive byte by byte use little more memory than their byte
   timeout: 300_000,
 }, async () => {
   const { gateway } = attack;
-  const clients = await Promise.all(
-    Array.from({ length: 4 }, () => frameClient(gateway.port, { ca: gateway.ca.pem })),
-  );
+  const clients = await Promise.all(Array.from({ length: 4 }, () => frameClient(gateway.port, { ca: gateway.ca.pem })));
   for (const client of clients)
     expect((await client.waitForEnd(client.request(requestFields('/public/1'))))?.status).toBe(200);
   const unfinished = frame(0x40, 0, 0, Buffer.alloc(16_384));

@@ -123,9 +123,7 @@ test('X07 an endless header block in CONTINUATION frames (CVE-2024-27316)', asyn
   const piece = headerBlock([['x-a', 'a'.repeat(200)]]);
   await expectConnectionClosed(async (client) => {
     client.send(frame(FRAME.headers, FLAG.endStream, 1, HEAD));
-    await flood(client, 20_000, (from, to) =>
-      concatFrames(from, to, () => frame(FRAME.continuation, 0, 1, piece)),
-    );
+    await flood(client, 20_000, (from, to) => concatFrames(from, to, () => frame(FRAME.continuation, 0, 1, piece)));
   });
 });
 
@@ -138,9 +136,7 @@ test('X07 empty CONTINUATION frames', async () => {
 
 test('X07 50,000 PING frames', async () => {
   await expectConnectionClosed((client) =>
-    flood(client, 50_000, (from, to) =>
-      concatFrames(from, to, () => frame(FRAME.ping, 0, 0, Buffer.alloc(8))),
-    ),
+    flood(client, 50_000, (from, to) => concatFrames(from, to, () => frame(FRAME.ping, 0, 0, Buffer.alloc(8)))),
   );
 });
 
@@ -183,9 +179,7 @@ test('X07 an indexed field referenced 10,000 times in one head', async () => {
 });
 
 test('X07 a connection window overflow', async () => {
-  await expectConnectionClosed(async (client) =>
-    client.send(frame(FRAME.windowUpdate, 0, 0, uint32(0x7fff_ffff))),
-  );
+  await expectConnectionClosed(async (client) => client.send(frame(FRAME.windowUpdate, 0, 0, uint32(0x7fff_ffff))));
 });
 
 test('X07 frames that are too large, on streams that are not open, or not HTTP/2', async () => {

@@ -19,8 +19,7 @@ import { until } from '../support/until.ts';
 import { GET, get, post, useHttp2Attack } from './http2-attack.ts';
 
 /** X07: frames that a client may send now and then, and requests beyond the agreed number. */
-const { attack, expectClosedForAbuse, expectServed, getCloseReasons, openClient, openStream } =
-  useHttp2Attack();
+const { attack, expectClosedForAbuse, expectServed, getCloseReasons, openClient, openStream } = useHttp2Attack();
 
 /** The client and the stream of a request that has ended. */
 async function closedStream(client: FrameClient): Promise<number> {
@@ -179,10 +178,7 @@ test.each(Object.keys(ALLOWANCES))('X07 a flood of %s closes the connection', as
   attack.upstream.reset();
   const client = await openClient();
   const stream = (await open?.(client)) ?? 0;
-  await expectClosedForAbuse(
-    client,
-    Buffer.concat(Array.from({ length: above }, (_, index) => unit(index, stream))),
-  );
+  await expectClosedForAbuse(client, Buffer.concat(Array.from({ length: above }, (_, index) => unit(index, stream))));
 });
 
 test.each(Object.keys(ALLOWANCES))('some %s do not close the connection', async (name) => {
@@ -208,9 +204,7 @@ test('X07 requests beyond the agreed number of streams are refused, and a flood 
   expect(client.settings().get(SETTING.maxConcurrentStreams)).toBe(100);
   const refused = Array.from({ length: 50 }, () => client.request(GET));
   await client.waitForPong();
-  expect(refused.map((stream) => client.outcome(stream))).toEqual(
-    refused.map(() => ({ reset: CODE.refusedStream })),
-  );
+  expect(refused.map((stream) => client.outcome(stream))).toEqual(refused.map(() => ({ reset: CODE.refusedStream })));
   expect([client.isOver(), respond.length]).toEqual([false, 100]);
   // The others are served, and then there is capacity again.
   for (const answer of respond.splice(0, 50)) answer();
@@ -263,7 +257,5 @@ test('X07 each PING and each SETTINGS frame is acknowledged once, in order', asy
   expect(pongs.slice(0, 10).map(({ payload }) => payload.readUInt32BE(4))).toEqual(
     Array.from({ length: 10 }, (_, index) => index),
   );
-  expect(
-    client.frames.filter(({ type, flags }) => type === FRAME.settings && flags === FLAG.ack).length,
-  ).toBe(11);
+  expect(client.frames.filter(({ type, flags }) => type === FRAME.settings && flags === FLAG.ack).length).toBe(11);
 });

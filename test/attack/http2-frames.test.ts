@@ -1,13 +1,5 @@
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
-import {
-  FLAG,
-  FRAME,
-  type FrameClient,
-  frame,
-  frameClient,
-  requestFields,
-  uint32,
-} from '../support/http2-frames.ts';
+import { FLAG, FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } from '../support/http2-frames.ts';
 import { until } from '../support/until.ts';
 import { useAttackGateway } from './attack-gateway.ts';
 
@@ -120,8 +112,7 @@ test('X07 the connection is closed with ENHANCE_YOUR_CALM, and the reason is log
   const before = getCloseReasons().length;
   const client = await openClient();
   // Just enough to exceed the limit: unread frames would cause a TCP reset and lose the GOAWAY.
-  for (let sent = 0; sent < 40; sent += 1)
-    client.send(repeat(frame(FRAME.windowUpdate, 0, 0, uint32(1)), 1_000));
+  for (let sent = 0; sent < 40; sent += 1) client.send(repeat(frame(FRAME.windowUpdate, 0, 0, uint32(1)), 1_000));
   await waitForPong(client);
   runChecks();
   await client.until(() => client.isOver());
@@ -185,12 +176,9 @@ test('X07 the connection of a client that uploads in small frames, or whose uplo
   attack.upstream.reset();
   const before = getCloseReasons().length;
   const client = await openClient();
-  const stream = client.request(
-    [...requestFields('/files/1', 'POST'), ['authorization', `Bearer ${attack.token}`]],
-    {
-      end: false,
-    },
-  );
+  const stream = client.request([...requestFields('/files/1', 'POST'), ['authorization', `Bearer ${attack.token}`]], {
+    end: false,
+  });
   const part = frame(FRAME.data, 0, stream, Buffer.from('x'));
   // The frame headers alone exceed the limit.
   for (let sent = 0; sent < 40_000; sent += 1_000) {
@@ -215,10 +203,6 @@ test('X07 the connection of a client that uploads in small frames, or whose uplo
   }
   const last = client.request(requestFields('/public/1'));
   await client.until(() => client.endedCleanly(last));
-  expect([client.outcome(last)?.status, client.isOver(), getCloseReasons().length]).toEqual([
-    200,
-    false,
-    before,
-  ]);
+  expect([client.outcome(last)?.status, client.isOver(), getCloseReasons().length]).toEqual([200, false, before]);
   await attack.expectHealthy();
 });

@@ -1,15 +1,6 @@
 import { expect, test } from 'vitest';
 import { indexed, literal, NEWEST_ENTRY } from '../support/hpack.ts';
-import {
-  CODE,
-  type Field,
-  FLAG,
-  FRAME,
-  frame,
-  headersFrame,
-  repeat,
-  requestFields,
-} from '../support/http2-frames.ts';
+import { CODE, type Field, FLAG, FRAME, frame, headersFrame, repeat, requestFields } from '../support/http2-frames.ts';
 import { GET, useHttp2Attack } from './http2-attack.ts';
 
 /** X07: the size and the number of frames, bytes and fields of a header section. */

@@ -84,11 +84,7 @@ const INSERT = request('first', literal('x-large', 'a'.repeat(ENTRY_SIZE), 'incr
 /** Header sections with `times` times the large field. They differ so much that the cache of all connections ignores them. */
 const sections = (count: number, times: number): Buffer[] =>
   Array.from({ length: count }, () =>
-    request(
-      '1',
-      repeat(indexed(NEWEST_ENTRY), times),
-      literal('x-distinct', randomBytes(510).toString('base64url')),
-    ),
+    request('1', repeat(indexed(NEWEST_ENTRY), times), literal('x-distinct', randomBytes(510).toString('base64url'))),
   );
 
 interface Attack {
@@ -99,10 +95,7 @@ interface Attack {
 }
 
 /** The bytes of heap by which each connection has grown after its requests. */
-async function measureGrowth(
-  attack: AttackGateway,
-  { connections, isBusy, getBlocks }: Attack,
-): Promise<number> {
+async function measureGrowth(attack: AttackGateway, { connections, isBusy, getBlocks }: Attack): Promise<number> {
   attack.upstream.respondWith(() => {});
   const clients: Client[] = [];
   try {

@@ -25,12 +25,10 @@ test('X07 a client that acknowledges every DATA frame of a 5 MB download twice i
 test('X07 a client that uploads in small padded frames is served', async () => {
   attack.upstream.reset();
   const client = await openClient();
-  const stream = client.request(
-    [...requestFields('/files/1', 'POST'), ['authorization', `Bearer ${attack.token}`]],
-    { end: false },
-  );
-  for (let sent = 0; sent < 5_000; sent += 500)
-    client.send(repeat(dataFrame(stream, 'x', { padding: 9 }), 500));
+  const stream = client.request([...requestFields('/files/1', 'POST'), ['authorization', `Bearer ${attack.token}`]], {
+    end: false,
+  });
+  for (let sent = 0; sent < 5_000; sent += 500) client.send(repeat(dataFrame(stream, 'x', { padding: 9 }), 500));
   client.send(dataFrame(stream, 'y', { end: true, padding: 255 }));
   expect(await client.waitForEnd(stream)).toEqual({ status: 200 });
   expect(attack.upstream.requests.map(({ body }) => body)).toEqual([`${'x'.repeat(5_000)}y`]);

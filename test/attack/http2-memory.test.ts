@@ -180,8 +180,7 @@ test('X07 DATA beyond the window of a stream resets it, and the connection stays
   const { client, release, first } = await startBusyProxy();
   const part = Buffer.alloc(16_384, 'x');
   const [excessive, modest] = [upload(client, MiB), upload(client, 5)];
-  for (let sent = 0; sent <= STREAM_WINDOW + 65_536; sent += part.length)
-    client.send(dataFrame(excessive, part));
+  for (let sent = 0; sent <= STREAM_WINDOW + 65_536; sent += part.length) client.send(dataFrame(excessive, part));
   client.send(dataFrame(modest, 'hello', { end: true }));
   expect(await client.waitForOutcome(excessive)).toEqual({ reset: CODE.flowControlError });
   release();

@@ -34,10 +34,7 @@ async function openClient(settings?: readonly (readonly [number, number])[]): Pr
   return client;
 }
 
-const withToken = (fields: readonly Field[]): Field[] => [
-  ...fields,
-  ['authorization', `Bearer ${attack.token}`],
-];
+const withToken = (fields: readonly Field[]): Field[] => [...fields, ['authorization', `Bearer ${attack.token}`]];
 
 /** Sends a request on a new connection. Without status and reset, the connection was closed. */
 async function send(fields: readonly Field[], body?: string) {
@@ -64,11 +61,7 @@ describe('H27 a malformed HTTP/2 request is never forwarded as an HTTP/1.1 reque
     'te other than trailers': () => [...goodFields(), ['te', 'gzip']],
     'a name in capitals': () => [...goodFields(), ['X-Upper', '1']],
     'two paths': () => [...goodFields().slice(0, 4), [':path', '/admin/1'], ...goodFields().slice(4)],
-    'two authorities': () => [
-      ...goodFields().slice(0, 4),
-      [':authority', 'evil.test'],
-      ...goodFields().slice(4),
-    ],
+    'two authorities': () => [...goodFields().slice(0, 4), [':authority', 'evil.test'], ...goodFields().slice(4)],
     'a pseudo-header after other fields': () => [...goodFields().slice(1), goodFields()[0] as Field],
     'an unknown pseudo-header': () => [[':evil', '1'], ...goodFields()],
     'no path': () => withToken(without(':path')),
@@ -111,11 +104,7 @@ describe('H27 a malformed HTTP/2 request is never forwarded as an HTTP/1.1 reque
     for (const value of ['a\r\nx-forwarded-user: root', 'a\nx-evil: 1', 'a\rb', 'a\0b']) {
       await send([...goodFields(), ['x-note', value]]);
       const bytes = attack.upstream.bytes();
-      expect([value, /evil|root|\0/.test(bytes), attack.upstream.requests.length <= 1]).toEqual([
-        value,
-        false,
-        true,
-      ]);
+      expect([value, /evil|root|\0/.test(bytes), attack.upstream.requests.length <= 1]).toEqual([value, false, true]);
       for (const request of attack.upstream.requests) expect(headerValues(request, 'x-note')).toEqual([]);
       await attack.expectHealthy();
     }
@@ -130,18 +119,7 @@ describe('H27 a malformed HTTP/2 request is never forwarded as an HTTP/1.1 reque
   });
 
   test('H22 a method that is not in upper-case letters, or is too long, is refused on every path', async () => {
-    const methods = [
-      'delete',
-      'Delete',
-      'gET',
-      'trace',
-      'X'.repeat(33),
-      'X'.repeat(5_000),
-      'GET1',
-      'M_X',
-      '-A',
-      '!',
-    ];
+    const methods = ['delete', 'Delete', 'gET', 'trace', 'X'.repeat(33), 'X'.repeat(5_000), 'GET1', 'M_X', '-A', '!'];
     for (const method of methods)
       for (const path of ['/files/1', '/public/a', '/authsvc/Authorize/Verify', '/authsvc/nowhere']) {
         const { status } = await send(withToken(requestFields(path, method)));
@@ -253,9 +231,7 @@ describe('HTTP/2 requests are forwarded as HTTP/1.1', () => {
     const stream = good.request([...withToken(requestFields('/files/1', 'POST')), expectation], {
       end: false,
     });
-    await good.until(() =>
-      good.frames.some(({ type, stream: on }) => type === FRAME.headers && on === stream),
-    );
+    await good.until(() => good.frames.some(({ type, stream: on }) => type === FRAME.headers && on === stream));
     expect(good.outcome(stream)).toBeUndefined();
     good.send(frame(FRAME.data, FLAG.endStream, stream, Buffer.from('hello')));
     await good.until(() => good.endedCleanly(stream));
@@ -327,9 +303,7 @@ describe('responses over HTTP/2', () => {
       const client = await openClient();
       const broken = client.request(withToken(requestFields('/files/breaks')));
       const complete = client.request(withToken(requestFields('/files/whole')));
-      await client.until(() =>
-        client.frames.some(({ type, stream }) => type === FRAME.reset && stream === broken),
-      );
+      await client.until(() => client.frames.some(({ type, stream }) => type === FRAME.reset && stream === broken));
       await client.until(() => client.endedCleanly(complete));
       expect([client.endedCleanly(broken), client.endedCleanly(complete), client.isOver()]).toEqual([
         false,

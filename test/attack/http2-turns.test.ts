@@ -32,8 +32,7 @@ async function openClient(): Promise<FrameClient> {
   return client;
 }
 
-const getPaths = (): unknown[] =>
-  attack.gateway.log.filter(({ event }) => event === 'request').map(({ path }) => path);
+const getPaths = (): unknown[] => attack.gateway.log.filter(({ event }) => event === 'request').map(({ path }) => path);
 
 /** The largest TLS record: everything in it is read at once. */
 const MAX_RECORD = 16_384;
@@ -63,8 +62,7 @@ async function sendTogether(
 }
 
 const OTHERS = 6;
-const openOthers = (): Promise<FrameClient[]> =>
-  Promise.all(Array.from({ length: OTHERS }, () => openClient()));
+const openOthers = (): Promise<FrameClient[]> => Promise.all(Array.from({ length: OTHERS }, () => openClient()));
 
 test('X07 a client that sends 900 requests at once does not delay the requests of others until all are processed', async () => {
   const others = await openOthers();
@@ -95,10 +93,7 @@ test('X07 a client that sends 1,500 frames at once does not delay the requests o
   ]);
   expect(bytes.length).toBeLessThanOrEqual(MAX_RECORD);
   const paths = await sendTogether(others, greedy, bytes, last);
-  expect(paths.filter((path) => path !== '/public/1')).toEqual([
-    ...others.map(() => '/files/other'),
-    '/files/greedy',
-  ]);
+  expect(paths.filter((path) => path !== '/public/1')).toEqual([...others.map(() => '/files/other'), '/files/greedy']);
   greedy.send(dataFrame(upload, '', { end: true }));
   expect(await greedy.waitForEnd(upload)).toEqual({ status: 200 });
   expect(attack.upstream.requests.map(({ body }) => body)).toEqual(['x'.repeat(1_500)]);

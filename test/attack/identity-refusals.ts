@@ -47,11 +47,7 @@ export const refusal = (error: string, status = 400): Expected => ({ status, err
 /** `npm test` sends some of the cases of each kind. */
 export const choose = <T>(cases: readonly T[]): readonly T[] => chooseVariants(cases, cases.slice(0, 3));
 
-export const call = (
-  token: string,
-  path = '/files/1',
-  more: Partial<ProtocolRequest> = {},
-): ProtocolRequest => ({
+export const call = (token: string, path = '/files/1', more: Partial<ProtocolRequest> = {}): ProtocolRequest => ({
   path,
   ...more,
   headers: { authorization: `Bearer ${token}`, ...more.headers },
@@ -180,14 +176,7 @@ async function revoke({ adminPort, folder }: TestGateway, revocation: Fields): P
 }
 
 /** Fields that each connection or response has its own values of. */
-const OWN_FIELDS = new Set([
-  'connection',
-  'content-length',
-  'date',
-  'keep-alive',
-  'transfer-encoding',
-  'x-request-id',
-]);
+const OWN_FIELDS = new Set(['connection', 'content-length', 'date', 'keep-alive', 'transfer-encoding', 'x-request-id']);
 /** The time until keys are fetched again passes while the test runs. */
 const VARYING_FIELDS = new Set(['retry-after']);
 
@@ -198,10 +187,7 @@ const summarize = ({ status, headers, text }: ProtocolReply) => {
     status,
     body,
     fields: Object.fromEntries(
-      fields.map(([name, value]) => [
-        name,
-        VARYING_FIELDS.has(name) ? /^[1-9]\d*$/.test(String(value)) : value,
-      ]),
+      fields.map(([name, value]) => [name, VARYING_FIELDS.has(name) ? /^[1-9]\d*$/.test(String(value)) : value]),
     ),
   };
 };

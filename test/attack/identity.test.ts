@@ -39,9 +39,7 @@ const withChange = <T>(change: SettingsChange, run: () => Promise<T>): Promise<T
 
 describe('identity headers', () => {
   test('I01 a spoofed identity header is replaced', async () => {
-    expect(await send({ ...GET, headers: ['X-Gatehouse-Identity: root', 'X-Forwarded-User: root'] })).toBe(
-      200,
-    );
+    expect(await send({ ...GET, headers: ['X-Gatehouse-Identity: root', 'X-Forwarded-User: root'] })).toBe(200);
     expectGatewayHeaders();
     await attack.expectHealthy();
   });
@@ -96,9 +94,7 @@ describe('identity headers', () => {
           'Authorization',
         ];
         const headers = names.flatMap((name) =>
-          ['+', '|', '_'].map(
-            (mark) => `${name.includes('-') ? name.replaceAll('-', mark) : name + mark}: root`,
-          ),
+          ['+', '|', '_'].map((mark) => `${name.includes('-') ? name.replaceAll('-', mark) : name + mark}: root`),
         );
         for (const message of [GET, PUBLIC]) {
           expect(await send({ ...message, headers: [...headers, 'X-Kept: 1'] })).toBe(200);
@@ -116,8 +112,7 @@ describe('identity headers', () => {
   });
 
   test('I04 Connection cannot remove the identity headers', async () => {
-    const list =
-      'Connection: close, X-Gatehouse-Identity, X-Forwarded-User, Authorization, X-Forwarded-For, X-Mine';
+    const list = 'Connection: close, X-Gatehouse-Identity, X-Forwarded-User, Authorization, X-Forwarded-For, X-Mine';
     const headers = [list, 'X-Mine: root', 'X-Forwarded-For: 6.6.6.6', 'X-Kept: 1'];
     expect(await send({ ...GET, headers })).toBe(200);
     expectGatewayHeaders();
@@ -210,14 +205,7 @@ describe('client addresses', () => {
         ];
         expect(await send({ line: 'GET /files/behind HTTP/1.1', headers })).toBe(200);
         expectGatewayHeaders();
-        expect(seen()).toEqual([
-          ['6.6.6.6, 9.9.9.9, 10.1.1.1, 127.0.0.1'],
-          ['http'],
-          ['api.test'],
-          [],
-          [],
-          [],
-        ]);
+        expect(seen()).toEqual([['6.6.6.6, 9.9.9.9, 10.1.1.1, 127.0.0.1'], ['http'], ['api.test'], [], [], []]);
         expect(await loggedClient('/files/behind')).toBe('9.9.9.9');
         await attack.expectHealthy();
       },
@@ -266,8 +254,7 @@ describe('certificates in headers', () => {
       'X_SSL_Client_Cert',
       'Client-Cert-Chain',
     ];
-    for (const header of certificateHeaders(alice))
-      expect([header, await authorize([header])]).toEqual([header, 401]);
+    for (const header of certificateHeaders(alice)) expect([header, await authorize([header])]).toEqual([header, 401]);
     for (const name of more)
       expect([name, await authorize([`${name}: ${alice.der.toString('base64')}`])]).toEqual([name, 401]);
     expect(
@@ -289,10 +276,7 @@ describe('certificates in headers', () => {
           expect([header, await authorize([header])]).toEqual([header, 401]);
         // X-Forwarded-For does not change the address that is checked.
         expect(
-          await authorize([
-            ...certificateHeaders(attack.gateway.users.alice).slice(0, 1),
-            'X-Forwarded-For: 10.9.9.9',
-          ]),
+          await authorize([...certificateHeaders(attack.gateway.users.alice).slice(0, 1), 'X-Forwarded-For: 10.9.9.9']),
         ).toBe(401);
         await attack.expectHealthy();
       },
@@ -333,14 +317,10 @@ describe('the token', () => {
   test('I12 a request has at most one token, sent by one method; on public routes too', async () => {
     const { token } = attack;
     for (const path of ['/files/1', '/public/a', '/nowhere']) {
-      expect(await withFields(path, `Authorization: Bearer ${token}`, `authorization: Bearer ${token}`)).toBe(
-        400,
-      );
+      expect(await withFields(path, `Authorization: Bearer ${token}`, `authorization: Bearer ${token}`)).toBe(400);
       expect(await withFields(path, `Authorization: Bearer ${token}, Bearer ${token}`)).toBe(400);
       expect(await withFields(`${path}?access_token=${token}`)).toBe(400);
-      expect(await withFields(`${path}?a=1&access%5ftoken=${token}`, `Authorization: Bearer ${token}`)).toBe(
-        400,
-      );
+      expect(await withFields(`${path}?a=1&access%5ftoken=${token}`, `Authorization: Bearer ${token}`)).toBe(400);
       expect(attack.upstream.bytes()).toBe('');
     }
     await attack.expectHealthy();
@@ -350,14 +330,7 @@ describe('the token', () => {
     const { token } = attack;
     expect(await withFields('/files/1', `Authorization: bearer ${token}`)).toBe(200);
     expect(await withFields('/files/1', `Authorization: BEARER ${token}`)).toBe(200);
-    for (const value of [
-      `Bearer  ${token}`,
-      'Basic x',
-      `Bearer\t${token}`,
-      'Bearer',
-      token,
-      `Token ${token}`,
-    ])
+    for (const value of [`Bearer  ${token}`, 'Basic x', `Bearer\t${token}`, 'Bearer', token, `Token ${token}`])
       expect([value, await withFields('/files/1', `Authorization: ${value}`)]).toEqual([value, 401]);
     const body = `access_token=${token}`;
     const form = ['Content-Type: application/x-www-form-urlencoded', `Content-Length: ${body.length}`];
@@ -373,10 +346,7 @@ describe('the token', () => {
     expect(await send({ ...PUBLIC, token: attack.token })).toBe(200);
     expect(valuesLike('authorization')).toEqual([]);
     expect(await send({ line: 'GET /keeps/1 HTTP/1.1', headers: [cookie] })).toBe(200);
-    expect([valuesLike('authorization'), valuesLike('cookie')]).toEqual([
-      [`Bearer ${attack.token}`],
-      ['a=1; b=2'],
-    ]);
+    expect([valuesLike('authorization'), valuesLike('cookie')]).toEqual([[`Bearer ${attack.token}`], ['a=1; b=2']]);
     await attack.expectHealthy('__Host-gatehouse=secret');
   });
 });

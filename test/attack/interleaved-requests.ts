@@ -22,8 +22,7 @@ type SendMode = readonly [
   send: (socket: Socket, text: string, randomInt: (limit: number) => number) => void,
 ];
 
-const withLength = (text: string): string =>
-  `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
+const withLength = (text: string): string => `HTTP/1.1 200 OK\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
 const inChunks = (text: string, end = '0\r\n\r\n'): string => {
   const half = text.length >> 1;
   const chunk = (part: string): string => `${part.length.toString(16)}\r\n${part}\r\n`;
@@ -46,10 +45,7 @@ const pieces = (text: string, size: number): string[] => text.match(new RegExp(`
 const SEND_MODES: Readonly<Record<string, SendMode>> = {
   'with a length': ['complete', (socket, text) => void socket.write(withLength(text))],
   'in chunks': ['complete', (socket, text) => void socket.write(inChunks(text))],
-  'until the connection ends': [
-    'complete',
-    (socket, text) => void socket.end(`HTTP/1.1 200 OK\r\n\r\n${text}`),
-  ],
+  'until the connection ends': ['complete', (socket, text) => void socket.end(`HTTP/1.1 200 OK\r\n\r\n${text}`)],
   'and the connection ends': ['complete', (socket, text) => void socket.end(withLength(text))],
   'with Connection: close': [
     'complete',
@@ -75,10 +71,7 @@ const SEND_MODES: Readonly<Record<string, SendMode>> = {
       void eventLoopTurns(1 + randomInt(40)).then(() => socket.destroyed || socket.write(withLength(text))),
   ],
   'with an extra byte': ['complete', (socket, text) => void socket.write(`${withLength(text)}x`)],
-  'with an extra response': [
-    'complete',
-    (socket, text) => void socket.write(withLength(text) + EXTRA_RESPONSE),
-  ],
+  'with an extra response': ['complete', (socket, text) => void socket.write(withLength(text) + EXTRA_RESPONSE)],
   'in chunks, with an extra response': [
     'complete',
     (socket, text) => void socket.write(inChunks(text) + EXTRA_RESPONSE),
@@ -99,8 +92,7 @@ const SEND_MODES: Readonly<Record<string, SendMode>> = {
   truncated: ['truncated', (socket, text) => void socket.end(withLength(text).slice(0, -3))],
   'truncated by a reset': [
     'truncated',
-    (socket, text) =>
-      sendSlowly(socket, [withLength(text).slice(0, -3)], () => void socket.resetAndDestroy()),
+    (socket, text) => sendSlowly(socket, [withLength(text).slice(0, -3)], () => void socket.resetAndDestroy()),
   ],
   'in chunks that do not end': ['truncated', (socket, text) => void socket.end(inChunks(text, ''))],
   'in malformed chunks': ['truncated', (socket, text) => void socket.write(inChunks(text, 'zz\r\n'))],

@@ -19,8 +19,7 @@ const element = (tag: number, ...contents: readonly Buffer[]): Buffer => {
   return Buffer.concat([head, content]);
 };
 const octetString = (value: string): Buffer => element(0x04, Buffer.from(value));
-const message = (id: number, operation: Buffer): Buffer =>
-  element(0x30, Buffer.from([0x02, 0x01, id]), operation);
+const message = (id: number, operation: Buffer): Buffer => element(0x30, Buffer.from([0x02, 0x01, id]), operation);
 /** LDAPResult (RFC 4511 §4.1.9). */
 const result = (tag: number, code: number, more: Buffer = Buffer.alloc(0)): Buffer =>
   element(tag, Buffer.from([0x0a, 0x01, code]), octetString(''), octetString(''), more);
@@ -35,9 +34,7 @@ interface ScriptedServer extends TcpServer {
   readonly received: () => Buffer;
 }
 
-async function startScriptedServer(
-  respond: (socket: Socket, request: Buffer) => void,
-): Promise<ScriptedServer> {
+async function startScriptedServer(respond: (socket: Socket, request: Buffer) => void): Promise<ScriptedServer> {
   const parts: Buffer[] = [];
   const server = await listenTcp(
     createServer((socket) =>
@@ -75,8 +72,7 @@ describe('StartTLS cannot be downgraded', () => {
   const expectNoSecretInPlaintext = ({ received }: ScriptedServer): void => {
     const sent = received().toString('latin1');
     expect(sent).toContain('1.3.6.1.4.1.1466.20037');
-    for (const secret of [PASSWORD, LDAP_SETTINGS.password, LDAP_SETTINGS.bindDn])
-      expect(sent).not.toContain(secret);
+    for (const secret of [PASSWORD, LDAP_SETTINGS.password, LDAP_SETTINGS.bindDn]) expect(sent).not.toContain(secret);
   };
 
   test.each([
@@ -88,8 +84,7 @@ describe('StartTLS cannot be downgraded', () => {
     ['the response is to another operation', () => message(1, result(BIND_RESPONSE, 0))],
     [
       'a Notice of Disconnection arrives first (RFC 4511 §4.4.1)',
-      () =>
-        Buffer.concat([message(0, result(EXTENDED_RESPONSE, 52)), message(1, result(EXTENDED_RESPONSE, 0))]),
+      () => Buffer.concat([message(0, result(EXTENDED_RESPONSE, 52)), message(1, result(EXTENDED_RESPONSE, 0))]),
     ],
     [
       'a bind response is in the same segment',
@@ -98,17 +93,13 @@ describe('StartTLS cannot be downgraded', () => {
     ['the response is not BER', () => Buffer.from('HTTP/1.1 200 OK\r\n\r\n')],
   ])('nothing is sent without TLS when %s', async (_what, response) => {
     const server = await startScriptedServer((socket) => socket.write(response()));
-    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
-      UNAVAILABLE,
-    );
+    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(UNAVAILABLE);
     expectNoSecretInPlaintext(server);
   });
 
   test('nothing is sent without TLS when the server closes the connection instead of responding', async () => {
     const server = await startScriptedServer((socket) => socket.end());
-    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
-      UNAVAILABLE,
-    );
+    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(UNAVAILABLE);
     expectNoSecretInPlaintext(server);
   });
 
@@ -118,9 +109,7 @@ describe('StartTLS cannot be downgraded', () => {
       if (part[0] === 0x30) socket.write(message(1, result(EXTENDED_RESPONSE, 0)));
       else socket.write(message(2, result(BIND_RESPONSE, 0)));
     });
-    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
-      UNAVAILABLE,
-    );
+    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(UNAVAILABLE);
     expectNoSecretInPlaintext(server);
   });
 
@@ -131,9 +120,7 @@ describe('StartTLS cannot be downgraded', () => {
       socket.write(message(1, result(EXTENDED_RESPONSE, 0)));
       new TLSSocket(socket, { isServer: true, cert: other.pem, key: other.keyPem }).on('error', () => {});
     });
-    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(
-      UNAVAILABLE,
-    );
+    await expect(createDirectory(server.port, startTls()).signIn('alice', PASSWORD)).rejects.toMatchObject(UNAVAILABLE);
     expectNoSecretInPlaintext(server);
     expect(certificate.pem).not.toBe(other.pem);
   });
@@ -180,12 +167,10 @@ describe('responses of an LDAP server are limited', () => {
       socket.on('drain', more);
       more();
     });
-    await expect(createDirectory(server.port).findByCertificateName('commonName', 'x')).rejects.toMatchObject(
-      {
-        ...UNAVAILABLE,
-        message: 'LDAP: a response is larger than 1 MiB or has too many chunks',
-      },
-    );
+    await expect(createDirectory(server.port).findByCertificateName('commonName', 'x')).rejects.toMatchObject({
+      ...UNAVAILABLE,
+      message: 'LDAP: a response is larger than 1 MiB or has too many chunks',
+    });
     await closed;
     expect(written).toBeLessThan(32 * 1_048_576);
   }, 60_000);
@@ -237,18 +222,13 @@ describe('referrals', () => {
     let connections = 0;
     const elsewhere = await listenTcp(createServer(() => void (connections += 1)));
     onTestFinished(elsewhere.close);
-    const referral = element(
-      0xa3,
-      octetString(`ldap://localhost:${elsewhere.port}/ou=people,dc=example,dc=test`),
-    );
+    const referral = element(0xa3, octetString(`ldap://localhost:${elsewhere.port}/ou=people,dc=example,dc=test`));
     for (const refused of ['bind', 'search'] as const) {
       const server = await startScriptedServer((socket, request) => {
         const isBind = request.includes(LDAP_SETTINGS.password);
         const code = isBind === (refused === 'bind') ? 10 : 0;
         const more = code === 10 ? referral : Buffer.alloc(0);
-        socket.write(
-          message(getMessageId(request), result(isBind ? BIND_RESPONSE : SEARCH_DONE, code, more)),
-        );
+        socket.write(message(getMessageId(request), result(isBind ? BIND_RESPONSE : SEARCH_DONE, code, more)));
       });
       await expect(createDirectory(server.port).signIn('alice', PASSWORD)).rejects.toMatchObject(UNAVAILABLE);
       expect(server.received().includes(PASSWORD)).toBe(false);
@@ -311,10 +291,7 @@ describe('a damaged response is an unavailable directory, and does not occupy th
   test.each([
     ['a referral that exceeds its message', (id: number) => short(0x30, `0201${hexByte(id)}73020440`)],
     ['an entry whose attributes exceed it', (id: number) => short(0x30, `0201${hexByte(id)}6404040030ff`)],
-    [
-      'an attribute whose values exceed it',
-      (id: number) => short(0x30, `0201${hexByte(id)}640904003005300304003140`),
-    ],
+    ['an attribute whose values exceed it', (id: number) => short(0x30, `0201${hexByte(id)}640904003005300304003140`)],
     [
       'controls that exceed it',
       (id: number) => short(0x30, `0201${hexByte(id)}65070a0100040004 00a07f`.replace(' ', '')),
@@ -326,9 +303,9 @@ describe('a damaged response is an unavailable directory, and does not occupy th
       const id = getMessageId(request);
       socket.write(request.includes(0x60) && request[5] === 0x60 ? BIND_OK(id) : respond(id));
     });
-    await expect(
-      createDirectory(server.port, { timeout: 1 }).signIn('alice', PASSWORD),
-    ).rejects.toMatchObject(UNAVAILABLE);
+    await expect(createDirectory(server.port, { timeout: 1 }).signIn('alice', PASSWORD)).rejects.toMatchObject(
+      UNAVAILABLE,
+    );
   });
 });
 

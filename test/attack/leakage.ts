@@ -5,13 +5,7 @@ import { createDeviceClient, FORM } from '../support/device-client.ts';
 import { withFailure } from '../support/fault-injection.ts';
 import { recordFigures } from '../support/figures.ts';
 import { decodeJwt, loadKeyring, splitRefreshToken } from '../support/forged-tokens.ts';
-import {
-  PASSWORD,
-  type Reply,
-  startGateway,
-  type TestGateway,
-  type TokenGrant,
-} from '../support/test-gateway.ts';
+import { PASSWORD, type Reply, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
 /** Rows L01, L02 and L05 at log level debug, with secrets sent both where they belong and where they do not. */
 let gateway: TestGateway;
@@ -148,16 +142,9 @@ async function exerciseGateway(): Promise<void> {
 
   // Internal errors.
   const { store } = gateway.server;
-  const createQuotingError = () =>
-    new Error(`could not write ${refresh} for ${access} of ${codes.device_code}`);
+  const createQuotingError = () => new Error(`could not write ${refresh} for ${access} of ${codes.device_code}`);
   recordReply(
-    await withFailure(
-      store.grants,
-      'read',
-      'not executed',
-      () => gateway.refresh(refresh),
-      createQuotingError,
-    ),
+    await withFailure(store.grants, 'read', 'not executed', () => gateway.refresh(refresh), createQuotingError),
   );
   recordReply(
     await withFailure(
@@ -168,9 +155,7 @@ async function exerciseGateway(): Promise<void> {
       createQuotingError,
     ),
   );
-  recordReply(
-    await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${access}` } }),
-  );
+  recordReply(await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${access}` } }));
   recordReply(await gateway.refresh(refresh));
 }
 
@@ -224,9 +209,7 @@ export function testLeakage(rounds: number): void {
     const codes = await steps.requestCodes();
     await expect(steps.decideInBrowser(codes, { password: secret })).rejects.toThrow(/no form/);
     // A password in the user name field, and in the code field.
-    await expect(steps.decideInBrowser(codes, { userName: secret, password: 'alice' })).rejects.toThrow(
-      /no form/,
-    );
+    await expect(steps.decideInBrowser(codes, { userName: secret, password: 'alice' })).rejects.toThrow(/no form/);
     await expect(steps.decideInBrowser({ ...codes, user_code: secret })).rejects.toThrow(/no form/);
     await steps.decideInBrowser(codes);
     const lines = gateway.logLines.slice(before).join('');
@@ -248,22 +231,8 @@ export function testLeakage(rounds: number): void {
 
   test('L02: secrets in a query never reach the log, whatever the parameter name', async () => {
     const before = gateway.logLines.length;
-    for (const name of [
-      'access_token',
-      'device_code',
-      'user_code',
-      'refresh_token',
-      'anything',
-      'ACCESS%5FTOKEN',
-    ])
-      for (const path of [
-        '/files/1',
-        '/health',
-        '/authsvc/Authorize/Token',
-        '/authsvc/device',
-        '/nowhere',
-        '//bad',
-      ])
+    for (const name of ['access_token', 'device_code', 'user_code', 'refresh_token', 'anything', 'ACCESS%5FTOKEN'])
+      for (const path of ['/files/1', '/health', '/authsvc/Authorize/Token', '/authsvc/device', '/nowhere', '//bad'])
         await gateway.request({ path: `${path}?${name}=s3cr3t-in-the-query` });
     const lines = gateway.logLines.slice(before).join('');
     expect(lines).toContain('"path":"/files/1"');

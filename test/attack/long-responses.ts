@@ -64,14 +64,9 @@ export function testLongResponses(transport: Transport, requests: number): void 
       const text = formatResponse(createBody(Number(nonce), Number(length)), chunked === '1');
       // Split at a random byte, so that reads end anywhere.
       const cut = 1 + randomInt(text.length - 1);
-      socket.write(
-        text.slice(0, cut),
-        'latin1',
-        () => socket.destroyed || socket.write(text.slice(cut), 'latin1'),
-      );
+      socket.write(text.slice(0, cut), 'latin1', () => socket.destroyed || socket.write(text.slice(cut), 'latin1'));
     });
-    const connect = () =>
-      transport === 'TLS' ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port);
+    const connect = () => (transport === 'TLS' ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port));
     let next = 0;
     let complete = 0;
     let aborted = 0;
@@ -93,10 +88,7 @@ export function testLongResponses(transport: Transport, requests: number): void 
           client.socket.resume();
         } else if (nonce % 8 === 1) {
           // The client disconnects after part of the response.
-          const some = await client.until(
-            (text) => text.length - seen >= Math.min(length, 2_000),
-            DEADLINE_MS,
-          );
+          const some = await client.until((text) => text.length - seen >= Math.min(length, 2_000), DEADLINE_MS);
           const partial = some.slice(seen);
           const body = partial.slice(partial.indexOf('\r\n\r\n') + 4);
           if (/<\d{7}>/.exec(body)?.[0] !== expected.slice(0, 9))
@@ -172,8 +164,7 @@ export function testStalledReaders(transport: Transport, clients: number): void 
         flushed[nonce] = (flushed[nonce] ?? 0) + bytes;
       });
     });
-    const connect = () =>
-      transport === 'TLS' ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port);
+    const connect = () => (transport === 'TLS' ? connectRawTls(proxy.port, proxy.ca.pem) : connectRaw(proxy.port));
     const results = Array.from({ length: clients }, async (_, nonce) => {
       const { socket } = await connect();
       onTestFinished(() => void socket.destroy());

@@ -41,15 +41,7 @@ const OPERATIONS: Readonly<Record<string, Record<string, string>>> = {
   revoke: { token: 'nothing' },
   introspect: { token: 'nothing' },
 };
-const PARAMETERS = [
-  'grant_type',
-  'client_id',
-  'refresh_token',
-  'device_code',
-  'scope',
-  'token',
-  'token_type_hint',
-];
+const PARAMETERS = ['grant_type', 'client_id', 'refresh_token', 'device_code', 'scope', 'token', 'token_type_hint'];
 const GRANT_TYPES: Readonly<Record<string, string>> = {
   refresh_token: 'refresh_token',
   device_code: 'urn:ietf:params:oauth:grant-type:device_code',
@@ -103,21 +95,17 @@ test('pages with an unusual query are never an internal error', async () => {
   await expectUnaffected();
 });
 
-test.each([
-  'text/plain',
-  'application/json',
-  'multipart/form-data; boundary=x',
-  'constructor',
-  '__proto__',
-  '',
-])('the OAuth endpoints refuse the content type "%s"', async (type) => {
-  const steps = createOAuthClient(gateway);
-  for (const operation of Object.keys(OPERATIONS)) {
-    const { status } = await steps.post(operation, 'token=a&token=b', { headers: { 'content-type': type } });
-    expect([operation, status]).toEqual([operation, 400]);
-  }
-  await expectUnaffected();
-});
+test.each(['text/plain', 'application/json', 'multipart/form-data; boundary=x', 'constructor', '__proto__', ''])(
+  'the OAuth endpoints refuse the content type "%s"',
+  async (type) => {
+    const steps = createOAuthClient(gateway);
+    for (const operation of Object.keys(OPERATIONS)) {
+      const { status } = await steps.post(operation, 'token=a&token=b', { headers: { 'content-type': type } });
+      expect([operation, status]).toEqual([operation, 400]);
+    }
+    await expectUnaffected();
+  },
+);
 
 test('a charset is recognised with spaces around its equals sign', async () => {
   const reply = await gateway.post(

@@ -28,8 +28,7 @@ afterAll(async () => {
 });
 
 const PUBLIC_URL = 'https://localhost:8443';
-const call = async (token: string, path = '/files/1'): Promise<number> =>
-  (await gateway.api(path, token)).status;
+const call = async (token: string, path = '/files/1'): Promise<number> => (await gateway.api(path, token)).status;
 const expectRefused = async (token: string, why = ''): Promise<void> => {
   const reply = await gateway.api('/files/1', token);
   expect(reply.status, `${why} ${token}`).toBe(401);
@@ -103,10 +102,7 @@ describe('format', () => {
       grants: gateway.server.store.grants,
     });
     expect(
-      issuer.openAccessToken(
-        'yyP40rQrDlRCLDG2BwdFgE0i2goyZVt+6RzC+pvZJZ9VPF2+8kSXSFUXlyXlTg==',
-        1_800_000_001,
-      ),
+      issuer.openAccessToken('yyP40rQrDlRCLDG2BwdFgE0i2goyZVt+6RzC+pvZJZ9VPF2+8kSXSFUXlyXlTg==', 1_800_000_001),
     ).toMatchObject({
       grantId: 'AbCdEfGhIjKlMnOpQrStUv',
       generation: 7,
@@ -145,9 +141,7 @@ describe('format', () => {
       await gateway.reload(withTokens({ format: 'opaque' }));
       expect(await call(jwt.access_token)).toBe(200);
       const retried = (await gateway.refresh(opaque.refresh_token)).json as unknown as TokenGrant;
-      expect(retried.access_token, 'a retry gets the same token in its original format').toBe(
-        next.access_token,
-      );
+      expect(retried.access_token, 'a retry gets the same token in its original format').toBe(next.access_token);
     });
   });
 
@@ -383,8 +377,7 @@ describe('the store', () => {
     const [key] = keyring.sealingKeys;
     if (key === undefined) throw new Error('no key');
     const record = await readGrantRecord(await gateway.grant());
-    const createToken = (generation: number): string =>
-      createOpaqueToken(key, PUBLIC_URL, { ...record, generation });
+    const createToken = (generation: number): string => createOpaqueToken(key, PUBLIC_URL, { ...record, generation });
     const stalled = Promise.withResolvers<undefined>();
     let reads = 0;
     const reader = createOpaqueTokenReader({

@@ -13,8 +13,7 @@ const UNAVAILABLE = { name: 'Fault', code: 'directory_unavailable' };
 type Respond = (body: string, response: ServerResponse, request: IncomingMessage) => void;
 type Endpoint = 'discovery' | 'token' | 'keys';
 
-const respondPlainly: Respond = (body, response) =>
-  response.setHeader('content-type', 'application/json').end(body);
+const respondPlainly: Respond = (body, response) => response.setHeader('content-type', 'application/json').end(body);
 
 /** Starts an OpenID provider whose endpoints respond with the given functions. */
 async function startHostileProvider(
@@ -143,9 +142,7 @@ test.each<[string, Respond]>([
   [
     'that is not UTF-8',
     (body, response) =>
-      response
-        .setHeader('content-type', 'application/json')
-        .end(Buffer.from(withMember(body, '"x":"\xff"'), 'latin1')),
+      response.setHeader('content-type', 'application/json').end(Buffer.from(withMember(body, '"x":"\xff"'), 'latin1')),
   ],
 ])('a discovery document is refused: %s', async (_what, discovery) => {
   const { provider } = await startHostileProvider({ discovery });
@@ -171,13 +168,10 @@ test('a response sent byte by byte is aborted at the timeout', async () => {
 
 test('a redirect is not followed', async () => {
   let requests = 0;
-  const elsewhere = await listenTcp(
-    createServer((_request, response) => void ((requests += 1), response.end())),
-  );
+  const elsewhere = await listenTcp(createServer((_request, response) => void ((requests += 1), response.end())));
   onTestFinished(elsewhere.close);
   const { provider } = await startHostileProvider({
-    discovery: (_body, response) =>
-      response.writeHead(302, { location: `http://127.0.0.1:${elsewhere.port}/` }).end(),
+    discovery: (_body, response) => response.writeHead(302, { location: `http://127.0.0.1:${elsewhere.port}/` }).end(),
   });
   await expect(provider.startSignIn(CALLBACK)).rejects.toMatchObject(UNAVAILABLE);
   expect(requests).toBe(0);

@@ -119,7 +119,5 @@ test('P16 the log of a refused request names both rules', async () => {
   const line = await until('the request is logged', () =>
     attack.gateway.log.find((entry) => entry.event === 'request' && entry['path'] === '/Reports/logged'),
   );
-  expect(line['reason']).toBe(
-    'no_rule (routes[1] /reports/**: equivalent_path; routes[2] /**: ambiguous_path)',
-  );
+  expect(line['reason']).toBe('no_rule (routes[1] /reports/**: equivalent_path; routes[2] /**: ambiguous_path)');
 });

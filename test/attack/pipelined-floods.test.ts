@@ -112,10 +112,7 @@ describe.each([false, true])('pipelined requests, TLS %s', (tls) => {
     isRevoked = true;
     release();
     const text = await client.until((all) => all.split('HTTP/1.1 ').length === 10);
-    expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual([
-      'HTTP/1.1 200',
-      ...Array.from({ length: 8 }, () => 'HTTP/1.1 401'),
-    ]);
+    expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', ...Array.from({ length: 8 }, () => 'HTTP/1.1 401')]);
     expect(upstream.requests).toHaveLength(1);
   });
 });

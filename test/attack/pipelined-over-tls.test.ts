@@ -14,8 +14,7 @@ const createRequest = (index: number): string => {
   const body = createBody(index);
   return `POST /files/${index} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer A\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
 };
-const range = (from: number, to: number): number[] =>
-  Array.from({ length: to - from }, (_, index) => from + index);
+const range = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, index) => from + index);
 
 test('pipelined requests over TLS behind a pending response: each body arrives unchanged, and each request gets its response', async () => {
   const received = new Map<number, string>();

@@ -16,14 +16,11 @@ for (const [what, last, status] of [
     attack.upstream.reset();
     let respond = (): void => {};
     attack.upstream.respondWith((socket, { target }) => {
-      respond = () =>
-        void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${target.length}\r\n\r\n${target}`);
+      respond = () => void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${target.length}\r\n\r\n${target}`);
       if (target === '/files/2') respond();
     });
     const client = await attack.client();
-    client.send(
-      attack.write({ line: 'GET /files/1 HTTP/1.1' }) + attack.write({ line: 'GET /files/2 HTTP/1.1' }),
-    );
+    client.send(attack.write({ line: 'GET /files/1 HTTP/1.1' }) + attack.write({ line: 'GET /files/2 HTTP/1.1' }));
     await until('the upstream has the first request', () => attack.upstream.requests.length === 1);
     client.send(last);
     expect(client.text()).toBe('');
@@ -120,10 +117,7 @@ for (const method of ['GET', 'HEAD', 'DELETE', 'OPTIONS'])
       client.send(attack.write({ line: 'GET /files/next HTTP/1.1' }));
       await client.until((all) => all.includes('GET /files/next'));
       client.destroy();
-      expect(attack.upstream.requests.map(({ target }) => target)).toEqual([
-        '/files/with-body',
-        '/files/next',
-      ]);
+      expect(attack.upstream.requests.map(({ target }) => target)).toEqual(['/files/with-body', '/files/next']);
       expect(attack.upstream.requests[0]?.body).toBe(smuggled);
       await attack.expectHealthy();
     }

@@ -105,8 +105,7 @@ test('a spent refresh token from another address does not count against its gran
   const { refresh_token: spent } = await gateway.grant();
   const { json } = await refreshFrom(gateway, spent, '203.0.113.1');
   const limited: boolean[] = [];
-  for (let count = 0; count < 4; count += 1)
-    limited.push(isLimited(await refreshFrom(gateway, spent, '203.0.113.2')));
+  for (let count = 0; count < 4; count += 1) limited.push(isLimited(await refreshFrom(gateway, spent, '203.0.113.2')));
   expect(limited).toEqual([false, false, false, true]);
   expect((await refreshFrom(gateway, String(json['refresh_token']), '203.0.113.1')).status).toBe(200);
 });
@@ -116,9 +115,7 @@ test('each certificate behind one address has its own limit; calls without one, 
   const { alice, bob } = gateway.users;
   const authorize = (as: TestRequest['as'], clientId = 'report-runner'): Promise<Reply> =>
     gateway.post('/Authorize/Certificate', { client_id: clientId, scope: 'files:read' }, as ? { as } : {});
-  const areLimited = async (
-    ...calls: readonly Parameters<typeof authorize>[]
-  ): Promise<readonly boolean[]> => {
+  const areLimited = async (...calls: readonly Parameters<typeof authorize>[]): Promise<readonly boolean[]> => {
     const limited: boolean[] = [];
     for (const args of calls) limited.push(isLimited(await authorize(...args)));
     return limited;
@@ -154,8 +151,7 @@ test('a device that waits for its user can poll without using up the limit of it
   const poll = (code: string): Promise<Reply> => steps.exchange(code);
   const { device_code: code } = await steps.requestCodes();
   // After the first poll has found the code in the store, the code has its own limit.
-  for (let count = 0; count < 4; count += 1)
-    expect((await poll(code)).json['Error']).toBe('authorization_pending');
+  for (let count = 0; count < 4; count += 1) expect((await poll(code)).json['Error']).toBe('authorization_pending');
   const limited: boolean[] = [];
   for (let count = 0; count < 3; count += 1) limited.push(isLimited(await poll('ghd_unknown')));
   expect(limited).toEqual([false, false, true]);

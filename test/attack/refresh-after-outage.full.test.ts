@@ -28,10 +28,7 @@ test('R13 on Redis a refresh right before a stall or an outage of all replicas g
     onTestFinished(() => client.close());
     return { server, client };
   };
-  const refreshUntilServed = async (
-    client: Awaited<ReturnType<typeof openReplica>>['client'],
-    token: string,
-  ) =>
+  const refreshUntilServed = async (client: Awaited<ReturnType<typeof openReplica>>['client'], token: string) =>
     until('the store responds', async () => {
       const reply = await client.refresh(token);
       return reply.json['Error'] !== 'invalid_request' && reply.json['refresh_token'];
@@ -53,9 +50,7 @@ test('R13 on Redis a refresh right before a stall or an outage of all replicas g
   await waitSeconds(WINDOW + 1);
   const [third, fourth] = await Promise.all([openReplica(), openReplica()]);
   expect(await refreshUntilServed(third.client, nextGrant.refresh_token)).toBe(lostToo.json['refresh_token']);
-  expect(await refreshUntilServed(fourth.client, nextGrant.refresh_token)).toBe(
-    lostToo.json['refresh_token'],
-  );
+  expect(await refreshUntilServed(fourth.client, nextGrant.refresh_token)).toBe(lostToo.json['refresh_token']);
 });
 
 test('R03 R13 with two workers a spent token stays spent when a worker is replaced, and a lost response is repeated after a kill -9 of all processes', async () => {

@@ -30,8 +30,7 @@ async function createFolderWith(refresh: Refresh, store?: SettingsInput['store']
     ...(store && { store, keys: { file: 'keys.json' } }),
   }));
   onTestFinished(() => folder.remove());
-  if (store !== undefined)
-    writeKeyringFile(folder.file('keys.json'), createKeyringFile('EdDSA'), { replace: false });
+  if (store !== undefined) writeKeyringFile(folder.file('keys.json'), createKeyringFile('EdDSA'), { replace: false });
   return folder;
 }
 
@@ -76,8 +75,7 @@ test('R03 R13 a refresh token that was spent before a kill -9 stays spent after 
 });
 
 /** Sets the clock of the process a minute ahead, as if the restart had taken that long. */
-const A_MINUTE_LATER =
-  'data:text/javascript,const{now}=Date;Date.now=()=>now.call(Date)+60_000;//a minute later';
+const A_MINUTE_LATER = 'data:text/javascript,const{now}=Date;Date.now=()=>now.call(Date)+60_000;//a minute later';
 
 test('R13 a refresh right before a kill -9 gets the same tokens after an outage longer than the retry window', async () => {
   const folder = await createFolderWith({ retryWindow: '50s' });
@@ -89,19 +87,13 @@ test('R13 a refresh right before a kill -9 gets the same tokens after an outage 
   const second = await startServe(folder, { nodeOptions: ['--import', A_MINUTE_LATER] });
   const { status, json } = await createClient(folder, second).refresh(token);
   expect(status).toBe(200);
-  expect([json['refresh_token'], json['access_token']]).toEqual([
-    lost['refresh_token'],
-    lost['access_token'],
-  ]);
+  expect([json['refresh_token'], json['access_token']]).toEqual([lost['refresh_token'], lost['access_token']]);
 });
 
 test('R03 on Redis a spent refresh token stays spent when one of two replicas restarts, and when Redis stalls', async () => {
   const redis = await startRedis();
   onTestFinished(() => redis.stop());
-  const folder = await createFolderWith(
-    { retryWindow: '1s', reuse: 'reject' },
-    { type: 'redis', url: redis.url },
-  );
+  const folder = await createFolderWith({ retryWindow: '1s', reuse: 'reject' }, { type: 'redis', url: redis.url });
   const [first, other] = await Promise.all([startServe(folder), startServe(folder)]);
   const client = createClient(folder, other);
   const { spent, successor } = await spendToken(client);

@@ -34,11 +34,7 @@ test('a refresh token spent at one replica does not work at another one that was
     reply = await partitioned.refresh(grant.refresh_token);
     return false;
   });
-  expect([reply.status, reply.json['Error'], reply.json['refresh_token']]).toEqual([
-    400,
-    'invalid_grant',
-    undefined,
-  ]);
+  expect([reply.status, reply.json['Error'], reply.json['refresh_token']]).toEqual([400, 'invalid_grant', undefined]);
   expect(other.auditEvents('refresh_retried')).toEqual([]);
   expect(partitioned.auditEvents('refresh_reuse')).toHaveLength(1);
 });

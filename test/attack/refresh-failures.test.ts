@@ -42,9 +42,7 @@ test('R14: the client disconnects after sending: its retry within the window get
         socket.write(head + (attempt % 2 === 0 ? body : body.slice(0, -5)), () => socket.destroy());
       });
     });
-    await until('the request is logged', () =>
-      gateway.log.slice(logLength).some((line) => line.event === 'request'),
-    );
+    await until('the request is logged', () => gateway.log.slice(logLength).some((line) => line.event === 'request'));
     const successor = await rotate(grant.refresh_token);
     expect(splitRefreshToken(successor.refresh_token)).toMatchObject({ grantId, generation: 2 });
     await rotate(successor.refresh_token);
@@ -80,9 +78,7 @@ test('R15: the response to a supersede announcement is lost: the retry converges
       gateway.refresh(first.refresh_token),
     );
     expect(lost.json).toMatchObject({ Error: 'invalid_request' });
-    const unwritten = await withFailure(grants, 'replace', 'not executed', () =>
-      gateway.refresh(first.refresh_token),
-    );
+    const unwritten = await withFailure(grants, 'replace', 'not executed', () => gateway.refresh(first.refresh_token));
     expect(unwritten.json).toMatchObject({ Error: 'invalid_request' });
     const second = await rotate(first.refresh_token);
     expect(await requestStatus(second.access_token)).toBe(200);
@@ -95,9 +91,7 @@ test('R15: the response to a reuse announcement is lost: the client gets a tempo
   const second = await rotate(first.refresh_token);
   gateway.clock.advance(11);
   const { revocations } = gateway.server.store;
-  const reply = await withFailure(revocations, 'announce', 'response lost', () =>
-    gateway.refresh(first.refresh_token),
-  );
+  const reply = await withFailure(revocations, 'announce', 'response lost', () => gateway.refresh(first.refresh_token));
   expect(reply.json).toMatchObject({ Error: 'invalid_request' });
   await expectFamilyEnded(second);
 });
@@ -122,10 +116,9 @@ test('R16: a failover rolled the record back: the newer token is accepted, the r
   });
   expect((await rotate(third.refresh_token)).refresh_token).toBe(fourth.refresh_token);
   expect(await requestStatus(fourth.access_token)).toBe(200);
-  expect(
-    await gateway.refresh(second.refresh_token),
-    'spent before the failover, spent after it',
-  ).toMatchObject(INVALID_GRANT);
+  expect(await gateway.refresh(second.refresh_token), 'spent before the failover, spent after it').toMatchObject(
+    INVALID_GRANT,
+  );
   await expectFamilyEnded(fourth);
 });
 

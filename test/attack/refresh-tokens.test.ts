@@ -2,13 +2,7 @@ import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { FORM } from '../support/device-client.ts';
 import { forgeRefreshToken, loadKeyring, splitRefreshToken } from '../support/forged-tokens.ts';
-import {
-  withIntegration,
-  withoutIntegration,
-  withSettings,
-  withTokens,
-  withUser,
-} from '../support/reconfigure.ts';
+import { withIntegration, withoutIntegration, withSettings, withTokens, withUser } from '../support/reconfigure.ts';
 import { startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 import { createRefreshClient, INVALID_GRANT } from './refresh-client.ts';
 
@@ -24,9 +18,7 @@ afterAll(async () => {
   vi.useRealTimers();
 });
 
-const { parseGrant, rotate, requestStatus, reuseEvents, expectFamilyEnded } = createRefreshClient(
-  () => gateway,
-);
+const { parseGrant, rotate, requestStatus, reuseEvents, expectFamilyEnded } = createRefreshClient(() => gateway);
 
 describe('retries and stolen tokens', () => {
   test('R01: the predecessor repeated after 5 s gets the same tokens and the same refresh_until', async () => {
@@ -98,9 +90,7 @@ describe('retries and stolen tokens', () => {
   test('R04: with retryWindow 0 there is no retry; of concurrent refreshes one wins, the others are rejected, and the grant stays valid', async () => {
     await withSettings(gateway, withTokens({ refresh: { retryWindow: '0s' } }), async () => {
       const first = await gateway.grant();
-      const replies = await Promise.all(
-        Array.from({ length: 20 }, () => gateway.refresh(first.refresh_token)),
-      );
+      const replies = await Promise.all(Array.from({ length: 20 }, () => gateway.refresh(first.refresh_token)));
       const winners = replies.filter(({ status }) => status === 200);
       expect(winners).toHaveLength(1);
       const second = winners[0]?.json as unknown as TokenGrant;
@@ -147,9 +137,7 @@ describe('request contents', () => {
     const grant = await gateway.grant();
     for (const client_id of ['other-app', 'nobody', 'Report-runner', 'REPORT-RUNNER'])
       expect(await gateway.refresh(grant.refresh_token, { client_id })).toMatchObject(INVALID_GRANT);
-    expect(
-      (await gateway.post('/Authorize/Token', { refresh_token: grant.refresh_token })).json,
-    ).toMatchObject({
+    expect((await gateway.post('/Authorize/Token', { refresh_token: grant.refresh_token })).json).toMatchObject({
       Error: 'invalid_request',
     });
     expect(reuseEvents(grant)).toEqual([]);
@@ -162,9 +150,7 @@ describe('request contents', () => {
     const second = await rotate(first.refresh_token);
     const third = await rotate(second.refresh_token);
     for (const grant of [first, second])
-      expect(await gateway.refresh(grant.refresh_token, { client_id: 'other-app' })).toMatchObject(
-        INVALID_GRANT,
-      );
+      expect(await gateway.refresh(grant.refresh_token, { client_id: 'other-app' })).toMatchObject(INVALID_GRANT);
     expect(reuseEvents(first)).toEqual([]);
     await rotate(third.refresh_token);
   });
@@ -179,9 +165,7 @@ describe('request contents', () => {
     });
     expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
     await rotate(refresh_token);
-    expect(gateway.auditEvents('refresh_retried').at(-1)?.['grant']).not.toBe(
-      splitRefreshToken(refresh_token).grantId,
-    );
+    expect(gateway.auditEvents('refresh_retried').at(-1)?.['grant']).not.toBe(splitRefreshToken(refresh_token).grantId);
   });
 
   test('R08: ambiguous and malformed requests are refused and do not spend the token', async () => {
@@ -236,10 +220,7 @@ describe('request contents', () => {
     const token = grant.refresh_token;
     const { kid, grantId, generation, mac } = splitRefreshToken(token);
     const forgeries = [
-      ...Array.from(
-        token,
-        (char, at) => token.slice(0, at) + (char === 'B' ? 'C' : 'B') + token.slice(at + 1),
-      ),
+      ...Array.from(token, (char, at) => token.slice(0, at) + (char === 'B' ? 'C' : 'B') + token.slice(at + 1)),
       `ghr_${kid}.${grantId}.${generation + 1}.${mac}`,
       `ghr_${kid}.${grantId}.0${generation}.${mac}`,
       `ghr_${kid}.${grantId}.+${generation}.${mac}`,
@@ -257,8 +238,7 @@ describe('request contents', () => {
     ];
     const reads = vi.spyOn(gateway.server.store.grants, 'read');
     try {
-      for (const forged of forgeries)
-        expect(await gateway.refresh(forged), forged).toMatchObject(INVALID_GRANT);
+      for (const forged of forgeries) expect(await gateway.refresh(forged), forged).toMatchObject(INVALID_GRANT);
       expect(reads).not.toHaveBeenCalled();
     } finally {
       reads.mockRestore();

@@ -102,11 +102,7 @@ describe('token exchange and JWT bearer', () => {
   });
   test('an exchange with an actor, or for another type of token', async () => {
     const type = 'urn:ietf:params:oauth:token-type:refresh_token';
-    for (const fields of [
-      { actor_token: setUp.own },
-      { requested_token_type: type },
-      { subject_token_type: type },
-    ])
+    for (const fields of [{ actor_token: setUp.own }, { requested_token_type: type }, { subject_token_type: type }])
       await expectRefused(async () => exchange(await setUp.corp.sign(), fields), refusal('invalid_request'));
   });
   test('an issuer whose keys cannot be fetched', async () => {
@@ -134,9 +130,7 @@ describe('client authentication', () => {
       ['two methods', BILLING, basic('billing', CLIENT_SECRET)],
       ['a malformed header', {}, { authorization: 'Basic !!!' }],
     ]),
-  )('%s', (_, fields, headers) =>
-    expectRefused(() => authenticate(fields, headers), refusal('invalid_request')),
-  );
+  )('%s', (_, fields, headers) => expectRefused(() => authenticate(fields, headers), refusal('invalid_request')));
   test.each(
     choose<[string, () => Claims, Claims?]>([
       ['for another server', () => ({ aud: 'https://other.example.test' })],
@@ -180,17 +174,13 @@ describe('back-channel logout', () => {
   )('%s', (_, sign) => expectRefused(async () => logOut(await sign()), refusal('invalid_request')));
   test('of an issuer whose keys cannot be fetched', () =>
     expectRefused(
-      async () =>
-        logOut(await setUp.signUnreachable({ aud: 'gatehouse-client', events: { [LOGOUT_EVENT]: {} } })),
+      async () => logOut(await setUp.signUnreachable({ aud: 'gatehouse-client', events: { [LOGOUT_EVENT]: {} } })),
       UNAVAILABLE,
     ));
   test('after too many tokens', () =>
     withSettings(setUp.gateway, withRate('introspect'), async () => {
       await setUp.clients.send('HTTP/2', logOut('junk'));
-      await expectRefused(
-        async () => logOut(await signLogout({ sub: 'x' })),
-        refusal('temporarily_unavailable', 429),
-      );
+      await expectRefused(async () => logOut(await signLogout({ sub: 'x' })), refusal('temporarily_unavailable', 429));
     }));
 });
 

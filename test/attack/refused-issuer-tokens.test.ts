@@ -205,16 +205,13 @@ describe('opaque tokens of a trusted issuer', () => {
       ['bound to a key', { cnf: { jkt: 'x' } }, INVALID_TOKEN],
       ['without the scope', { scope: 'other' }, INSUFFICIENT_SCOPE],
     ]),
-  )('%s', (_, claims, expected = NOT_AUTHENTIC) =>
-    expectRefused(() => call(setUp.issueOpaque(claims)), expected),
-  );
+  )('%s', (_, claims, expected = NOT_AUTHENTIC) => expectRefused(() => call(setUp.issueOpaque(claims)), expected));
   test('that the issuer does not know, that are too long, or on another route', async () => {
     await expectRefused(() => call(`op_${crypto.randomUUID()}`), NOT_AUTHENTIC);
     await expectRefused(() => call(`op_${'x'.repeat(2_048)}`), NOT_AUTHENTIC);
     await expectRefused(() => call(setUp.issueOpaque(), '/own/1'), NOT_AUTHENTIC);
   });
-  test('whose issuer does not respond', () =>
-    expectRefused(() => call(`no_${crypto.randomUUID()}`), UNAVAILABLE));
+  test('whose issuer does not respond', () => expectRefused(() => call(`no_${crypto.randomUUID()}`), UNAVAILABLE));
 });
 
 const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');

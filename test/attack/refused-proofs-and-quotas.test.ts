@@ -46,10 +46,7 @@ const callWithProof = (dpop: string | string[] | undefined, token = bound): Prot
   headers: { authorization: `DPoP ${token}`, ...(dpop !== undefined && { dpop }) },
 });
 /** With a token that is bound to this certificate, over a connection with `as`. */
-const callAs = async (
-  name: CertificateName,
-  as: CertificateName | undefined = name,
-): Promise<ProtocolRequest> => {
+const callAs = async (name: CertificateName, as: CertificateName | undefined = name): Promise<ProtocolRequest> => {
   const { certificates, corp } = setUp;
   const cnf = { 'x5t#S256': hash('sha256', certificates[name].der, 'base64url') };
   return call(await corp.sign({ cnf }), '/files/1', { as: as && certificates[as] });
@@ -65,8 +62,7 @@ const grantOfTokenApiAs = (name: CertificateName): ProtocolRequest => ({
 });
 
 describe('DPoP', () => {
-  test('a bound token with a proof is accepted', () =>
-    expectAccepted(async () => callWithProof(await prove())));
+  test('a bound token with a proof is accepted', () => expectAccepted(async () => callWithProof(await prove())));
   test.each(
     choose<[string, () => Partial<ProofInput>]>([
       ['for another method', () => ({ method: 'POST' })],
@@ -81,9 +77,7 @@ describe('DPoP', () => {
       ['without a key', () => ({ header: { jwk: undefined } })],
       ['that is too long', () => ({ claims: { padding: 'p'.repeat(8_192) } })],
     ]),
-  )('a proof %s', (_, input) =>
-    expectRefused(async () => callWithProof(await prove(input())), INVALID_PROOF),
-  );
+  )('a proof %s', (_, input) => expectRefused(async () => callWithProof(await prove(input())), INVALID_PROOF));
   test('a proof with another key, two proofs, no proof, and a used one', async () => {
     const other = await createDpopKey();
     const used = await prove();
@@ -96,14 +90,8 @@ describe('DPoP', () => {
   });
   test('a bound token with the Bearer scheme, also with a proof, and an unbound one with DPoP', async () => {
     await expectRefused(() => call(bound), { ...INVALID_TOKEN, reason: 'token_proof_missing' });
-    await expectRefused(
-      async () => call(bound, '/files/1', { headers: { dpop: await prove() } }),
-      INVALID_TOKEN,
-    );
-    await expectRefused(
-      async () => callWithProof(await prove({ token: setUp.own }), setUp.own),
-      INVALID_TOKEN,
-    );
+    await expectRefused(async () => call(bound, '/files/1', { headers: { dpop: await prove() } }), INVALID_TOKEN);
+    await expectRefused(async () => callWithProof(await prove({ token: setUp.own }), setUp.own), INVALID_TOKEN);
   });
   test('a token of a trusted issuer that is bound to another key, or without a proof', async () => {
     const sign = (): Promise<string> => setUp.corp.sign({ cnf: { jkt: 'x'.repeat(43) } });
@@ -125,10 +113,7 @@ describe('DPoP', () => {
         { grant_type: 'client_credentials', client_id: 'proving' },
         { as: setUp.certificates.good, headers: { ...(dpop !== undefined && { dpop }) } },
       );
-    await expectRefused(
-      async () => request(await prove({ token: undefined })),
-      refusal('invalid_dpop_proof'),
-    );
+    await expectRefused(async () => request(await prove({ token: undefined })), refusal('invalid_dpop_proof'));
     await expectRefused(() => request(), refusal('invalid_request'));
   });
 });
@@ -151,9 +136,7 @@ describe('quotas', () => {
   });
   test('a refused token does not get 429, and takes nothing', async () => {
     await expectRefused(callCorp({ exp: 1_000, sub: 'unlimited' }, '/limited/1'), EXPIRED);
-    expect(
-      await setUp.clients.send('HTTP/2', await callCorp({ sub: 'unlimited' }, '/limited/1')()),
-    ).toMatchObject({
+    expect(await setUp.clients.send('HTTP/2', await callCorp({ sub: 'unlimited' }, '/limited/1')())).toMatchObject({
       status: 200,
     });
   });

@@ -116,11 +116,7 @@ test('V13 a request that arrived before the revocation of all grants of the user
     const { sent, reply } = beginRequest({ port: gateway.port, agent: client.agent, ...init });
     sent.write(body.slice(0, 1));
     await arrived.promise;
-    await revokeAllGrants(
-      { store, now: () => gateway.clock.now() },
-      { of: 'identity', identity: ALICE },
-      86_400,
-    );
+    await revokeAllGrants({ store, now: () => gateway.clock.now() }, { of: 'identity', identity: ALICE }, 86_400);
     sent.end(body.slice(1));
     const { status, json } = await reply;
     expect(status).toBe(200);
@@ -166,11 +162,7 @@ test('an approval given before all grants of the user were revoked yields no tok
   const [phished, renewed] = [await device.requestCodes(), await device.requestCodes()];
   await device.decideInBrowser(phished);
   const { store } = gateway.server;
-  await revokeAllGrants(
-    { store, now: () => gateway.clock.now() },
-    { of: 'identity', identity: ALICE },
-    86_400,
-  );
+  await revokeAllGrants({ store, now: () => gateway.clock.now() }, { of: 'identity', identity: ALICE }, 86_400);
   gateway.clock.advance(2);
   const late = await device.exchange(phished.device_code);
   expect(late.status).toBe(400);

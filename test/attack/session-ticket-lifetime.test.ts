@@ -30,9 +30,7 @@ const listen = (
 
 /** The lifetime hint of a ticket in seconds: `[9]` of a session as OpenSSL serialises it. */
 function readLifetimeHint(session: Buffer | undefined): number {
-  const hint = children(readElement(session ?? Buffer.alloc(0), TAG.sequence)).find(
-    ({ tag }) => tag === contextTag(9),
-  );
+  const hint = children(readElement(session ?? Buffer.alloc(0), TAG.sequence)).find(({ tag }) => tag === contextTag(9));
   return Number(`0x${readElement(hint?.content ?? Buffer.alloc(0), TAG.integer).content.toString('hex')}`);
 }
 
@@ -58,9 +56,7 @@ test.each(TLS_VERSIONS)(
 
 test('ticket keys are overwritten as soon as OpenSSL has copied them, so that a later core dump does not contain them', async () => {
   using spy = vi.spyOn(TlsServer.prototype, 'setTicketKeys');
-  const listener = await listen(createTlsOptions(await issueServer(await createCa())), [
-    'strict.example.test',
-  ]);
+  const listener = await listen(createTlsOptions(await issueServer(await createCa())), ['strict.example.test']);
   try {
     listener.setTicketSecret(randomBytes(32));
     expect(spy).toHaveBeenCalledTimes(4);

@@ -7,13 +7,7 @@ import { createDeviceClient } from '../support/device-client.ts';
 import { decodeJwt, loadKeyring, splitRefreshToken } from '../support/forged-tokens.ts';
 import { issue } from '../support/pki.ts';
 import { dumpStrings } from '../support/store-dump.ts';
-import {
-  PASSWORD,
-  type Reply,
-  startGateway,
-  type TestGateway,
-  type TokenGrant,
-} from '../support/test-gateway.ts';
+import { PASSWORD, type Reply, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
 /** Rows L03–L08: information leaked by log lines, store files, responses and comparisons. */
 let gateway: TestGateway;
@@ -35,22 +29,14 @@ describe('L03: log injection', () => {
     const before = gateway.logLines.length;
     await gateway.post('/Authorize/Token', { client_id: EVIL, refresh_token: 'x' });
     await gateway.post('/Authorize/Device', { client_id: EVIL, scope: EVIL });
-    await gateway.post(
-      '/Authorize/Certificate',
-      { client_id: EVIL, scope: EVIL },
-      { as: gateway.users.alice },
-    );
+    await gateway.post('/Authorize/Certificate', { client_id: EVIL, scope: EVIL }, { as: gateway.users.alice });
     await gateway.request({ path: `/files/${encodeURIComponent(EVIL)}` });
     await gateway.request({
       path: '/health',
       headers: { 'user-agent': 'a\u009b31m\u0085b', 'x-request-id': 'a\u009b31mb' },
     });
     const malicious = await issue(gateway.ca, { commonName: 'alice\r\n{"event":"forged"}\u001b[2J' });
-    await gateway.post(
-      '/Authorize/Certificate',
-      { client_id: 'report-runner', scope: 'files' },
-      { as: malicious },
-    );
+    await gateway.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files' }, { as: malicious });
     const lines = gateway.logLines.slice(before);
     expect(lines.length).toBeGreaterThanOrEqual(6);
     for (const line of lines) expectOneLine(line);
@@ -187,9 +173,7 @@ describe('responses to unauthenticated clients', () => {
 });
 
 describe('L08: comparing secrets', () => {
-  const sources = readdirSync('src', { recursive: true, encoding: 'utf8' }).filter((name) =>
-    name.endsWith('.ts'),
-  );
+  const sources = readdirSync('src', { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
   const read = (name: string): string => readFileSync(join('src', name), 'utf8');
 
   test('L08: MACs, password tags and form tokens are compared with timingSafeEqual, never with ===', () => {
@@ -210,8 +194,7 @@ describe('L08: comparing secrets', () => {
         .split('\n')
         .filter(
           (line) =>
-            comparison.test(line) &&
-            !/typeof|^\s*(?:\/\/|\*|\/\*)|password [!=]== ''|\.length [!=]==/.test(line),
+            comparison.test(line) && !/typeof|^\s*(?:\/\/|\*|\/\*)|password [!=]== ''|\.length [!=]==/.test(line),
         )
         .map((line) => `${name}: ${line.trim()}`),
     );
@@ -222,8 +205,8 @@ describe('L08: comparing secrets', () => {
     const { refresh_token } = await gateway.grant();
     const { kid, grantId, generation, mac } = splitRefreshToken(refresh_token);
     const change = (char = ''): string => (char === 'A' ? 'B' : 'A');
-    const replies = [`${change(mac[0])}${mac.slice(1)}`, `${mac.slice(0, -1)}${change(mac.at(-1))}`].map(
-      (wrong) => gateway.refresh(`ghr_${kid}.${grantId}.${generation}.${wrong}`),
+    const replies = [`${change(mac[0])}${mac.slice(1)}`, `${mac.slice(0, -1)}${change(mac.at(-1))}`].map((wrong) =>
+      gateway.refresh(`ghr_${kid}.${grantId}.${generation}.${wrong}`),
     );
     const [first, last] = await Promise.all(replies);
     expect(first?.status).toBe(400);

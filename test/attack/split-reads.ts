@@ -132,10 +132,7 @@ export function testSplitReads(step: number): void {
         await client.until((all) => findResponses(all).length === first.length, DEADLINE_MS);
         await eventLoopTurns(3);
         client.send(text.slice(at));
-        const all = await client.until(
-          (given) => findResponses(given).length === summaries.length,
-          DEADLINE_MS,
-        );
+        const all = await client.until((given) => findResponses(given).length === summaries.length, DEADLINE_MS);
         expect([at, findResponses(all)]).toEqual([at, summaries]);
         client.destroy();
       });
@@ -153,10 +150,7 @@ export function testSplitReads(step: number): void {
         const client = await connectRaw(proxy.port);
         client.socket.setNoDelay(true);
         client.send(joinText(parts).slice(0, at));
-        const all = await client.until(
-          (given) => findResponses(given).length === complete.length,
-          DEADLINE_MS,
-        );
+        const all = await client.until((given) => findResponses(given).length === complete.length, DEADLINE_MS);
         expect([at, findResponses(all)]).toEqual([at, complete]);
         await eventLoopTurns(3);
         client.destroy();
@@ -167,8 +161,7 @@ export function testSplitReads(step: number): void {
     });
 
     for (const [how, disconnect] of Object.entries<(socket: Socket, bytes: string) => void>({
-      'with an immediate close': (socket, bytes) =>
-        void socket.write(bytes, 'latin1', () => socket.destroy()),
+      'with an immediate close': (socket, bytes) => void socket.write(bytes, 'latin1', () => socket.destroy()),
       'with a reset': (socket, bytes) => void socket.write(bytes, 'latin1', () => socket.resetAndDestroy()),
       'with a half-close': (socket, bytes) => void socket.end(bytes, 'latin1'),
     }))
@@ -231,10 +224,7 @@ export function testSplitReads(step: number): void {
           if (at < text.length) await pause();
         }
         const summaries = parts.map((part) => part.summary);
-        const all = await client.until(
-          (given) => findResponses(given).length === summaries.length,
-          DEADLINE_MS,
-        );
+        const all = await client.until((given) => findResponses(given).length === summaries.length, DEADLINE_MS);
         expect([positions.length, findResponses(all)]).toEqual([positions.length, summaries]);
         client.destroy();
       };
@@ -246,9 +236,7 @@ export function testSplitReads(step: number): void {
       );
       await Promise.all([
         send('n0001', everyByte, () => eventLoopTurns(2)),
-        ...splitPoints.map((at, index) =>
-          send(`n1${String(index).padStart(3, '0')}`, [at], () => eventLoopTurns(300)),
-        ),
+        ...splitPoints.map((at, index) => send(`n1${String(index).padStart(3, '0')}`, [at], () => eventLoopTurns(300))),
       ]);
       expect(upstream.requests).toHaveLength(3 * (splitPoints.length + 1));
       expect(getBodies()).toEqual(new Set([BODY]));

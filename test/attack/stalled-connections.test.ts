@@ -29,14 +29,10 @@ describe.concurrent('deadlines', () => {
     await silent.closed();
   });
 
-  test('X01 an HTTP/2 client that sends no request, or half a head, is disconnected', async ({
-    onTestFinished,
-  }) => {
+  test('X01 an HTTP/2 client that sends no request, or half a head, is disconnected', async ({ onTestFinished }) => {
     const [silent, half] = [await openFrameClient(), await openFrameClient()];
     onTestFinished(() => [silent, half].forEach((client) => client.destroy()));
-    half.send(
-      frame(FRAME.headers, FLAG.endStream, 1, headerBlock(requestFields('/public/1')).subarray(0, 20)),
-    );
+    half.send(frame(FRAME.headers, FLAG.endStream, 1, headerBlock(requestFields('/public/1')).subarray(0, 20)));
     await Promise.all([silent, half].map((client) => client.until(() => client.closed())));
   });
 
@@ -48,9 +44,7 @@ describe.concurrent('deadlines', () => {
   }) => {
     const client = await attack.client();
     onTestFinished(() => client.destroy());
-    client.send(
-      head('POST /authsvc/Authorize/Token', 'Content-Type: application/json', 'Content-Length: 100'),
-    );
+    client.send(head('POST /authsvc/Authorize/Token', 'Content-Type: application/json', 'Content-Length: 100'));
     const timer = setInterval(() => client.send('{'), 300);
     onTestFinished(() => clearInterval(timer));
     expect(await client.closed()).toMatch(/^HTTP\/1\.1 408 /);

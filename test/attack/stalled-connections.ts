@@ -24,20 +24,15 @@ export async function sendHeadsSlowly(attack: AttackGateway, count: number): Pro
 }
 
 /** C20: `count` connections send no handshake or half of one; all are closed, and another client is served meanwhile. */
-export async function stallHandshakes(
-  { gateway }: Pick<AttackGateway, 'gateway'>,
-  count: number,
-): Promise<void> {
+export async function stallHandshakes({ gateway }: Pick<AttackGateway, 'gateway'>, count: number): Promise<void> {
   const sockets = await createMany(count, async () => {
     const socket = connect(gateway.port, '127.0.0.1').on('error', () => {});
     await once(socket, 'connect');
     return socket.resume();
   });
   try {
-    for (const socket of sockets.slice(count / 2))
-      socket.write(Buffer.from([0x16, 0x03, 0x01, 0x02, 0x00, 0x01]));
-    for (let served = 0; served < 20; served += 1)
-      expect((await gateway.api('/public/meanwhile')).status).toBe(200);
+    for (const socket of sockets.slice(count / 2)) socket.write(Buffer.from([0x16, 0x03, 0x01, 0x02, 0x00, 0x01]));
+    for (let served = 0; served < 20; served += 1) expect((await gateway.api('/public/meanwhile')).status).toBe(200);
     await until('the gateway has closed all connections', () => sockets.every((socket) => socket.closed));
   } finally {
     for (const socket of sockets) socket.destroy();

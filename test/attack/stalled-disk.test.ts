@@ -23,9 +23,9 @@ describe('a stalled disk', () => {
 
   test('fails a write within 10 s if the file cannot be extended', async () => {
     const queue = new WriteQueue({ ensureSpace: () => new Promise<boolean>(() => {}) });
-    const refused = expect(
-      queue.write({ purpose: 'update', bytes: 1, change: async () => true }),
-    ).rejects.toThrow(Fault);
+    const refused = expect(queue.write({ purpose: 'update', bytes: 1, change: async () => true })).rejects.toThrow(
+      Fault,
+    );
     await vi.advanceTimersByTimeAsync(10_001);
     await refused;
   });

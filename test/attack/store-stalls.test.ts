@@ -44,10 +44,7 @@ test('S16 on a full disk new grants are refused temporarily; tokens can be verif
   expect(isTemporary(refused)).toBe(true);
   const isReady = (): Promise<boolean> => readiness(gateway).then((status) => status === 200);
   // There may be space for one grant where there is none for many.
-  await until(
-    'the gateway is not ready',
-    async () => (await requestGrant()).status !== 200 && !(await isReady()),
-  );
+  await until('the gateway is not ready', async () => (await requestGrant()).status !== 200 && !(await isReady()));
   expect((await gateway.api('/files/a', used.access_token)).status).toBe(200);
   expect((await gateway.refresh(used.refresh_token)).status).toBe(200);
   expect((await gateway.api('/authsvc/Revoke/Token', ended.access_token)).status).toBe(200);
@@ -69,9 +66,7 @@ test('S16 while the disk does not flush, tokens are verified and revocations app
   };
   const [api, refreshing, revoking] = [createClient(), createClient(), createClient()];
   const [used, ended] = [await api.grant(), await api.grant()];
-  await Promise.all(
-    [refreshing, revoking].map((client) => client.getWithToken('/whoami', used.access_token)),
-  );
+  await Promise.all([refreshing, revoking].map((client) => client.getWithToken('/whoami', used.access_token)));
   const stall = await stallFlush(server.pid);
   if (stall === undefined) return context.skip('this user may not trace processes');
   onTestFinished(() => stall.resume());

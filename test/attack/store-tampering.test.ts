@@ -4,13 +4,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { isTemporary } from '../chaos/fleet.ts';
 import { createDeviceClient, FORM, getRequestId } from '../support/device-client.ts';
-import {
-  embeddedStorePath,
-  openRawEmbedded,
-  openRawRedis,
-  type RawRecords,
-  tamper,
-} from '../support/raw-records.ts';
+import { embeddedStorePath, openRawEmbedded, openRawRedis, type RawRecords, tamper } from '../support/raw-records.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { scrape } from '../support/scrape.ts';
 import {
@@ -46,8 +40,7 @@ const STORES = [
       const store = { type: 'redis', url: redis.url, prefix: prefix() } as const;
       return startGateway(
         (settings) => ({ ...settings, store, keys: { file: 'keys.json' } }),
-        (folder) =>
-          writeKeyringFile(join(folder, 'keys.json'), createKeyringFile('EdDSA'), { replace: false }),
+        (folder) => writeKeyringFile(join(folder, 'keys.json'), createKeyringFile('EdDSA'), { replace: false }),
         REDIS_TIMEOUT_MS,
       );
     },
@@ -138,8 +131,7 @@ describe.each(STORES)('altered records in $name', (store) => {
     const [first, revoked] = [await gateway.grant(), await gateway.grant()];
     const old = new Map<string, string>();
     await store.attack(async (raw) => {
-      for (const grant of [first, revoked])
-        old.set(getGrantId(grant), await raw.read('grants', getGrantId(grant)));
+      for (const grant of [first, revoked]) old.set(getGrantId(grant), await raw.read('grants', getGrantId(grant)));
     });
     const second = (await gateway.refresh(first.refresh_token)).json as unknown as TokenGrant;
     expect((await gateway.api('/authsvc/Revoke/Token', revoked.access_token)).status).toBe(200);
@@ -209,8 +201,7 @@ describe.each(STORES)('altered records in $name', (store) => {
     const callAdminApi = async (path: string, body?: object): Promise<number> => {
       const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
       const url = `http://127.0.0.1:${gateway.adminPort}/admin/v1${path}`;
-      return (await fetch(url, { method: 'POST', headers, ...(body && { body: JSON.stringify(body) }) }))
-        .status;
+      return (await fetch(url, { method: 'POST', headers, ...(body && { body: JSON.stringify(body) }) })).status;
     };
     const [renamed, altered, unreadable, sound] = [
       await gateway.grant(),
@@ -220,9 +211,7 @@ describe.each(STORES)('altered records in $name', (store) => {
     ];
     let original = '';
     await store.attack(async (raw) => {
-      await tamper(raw, 'grants', getGrantId(renamed), (text) =>
-        text.replace(/"m":"\w+\./, '"m":"mAnother1.'),
-      );
+      await tamper(raw, 'grants', getGrantId(renamed), (text) => text.replace(/"m":"\w+\./, '"m":"mAnother1.'));
       original = await raw.read('grants', getGrantId(altered));
       await raw.write('grants', getGrantId(altered), original.replace(ALICE, BOB));
       await tamper(raw, 'grants', getGrantId(unreadable), (text) => text.replace('{"v":1', '{"v":2'));
@@ -233,9 +222,7 @@ describe.each(STORES)('altered records in $name', (store) => {
     expect((await gateway.refresh(altered.refresh_token)).json['Error']).toBe('invalid_grant');
     const callWith = async (grant: TokenGrant): Promise<number> =>
       (await gateway.api('/files/a', grant.access_token)).status;
-    expect([await callWith(renamed), await callWith(altered), await callWith(sound)]).toEqual([
-      401, 401, 200,
-    ]);
+    expect([await callWith(renamed), await callWith(altered), await callWith(sound)]).toEqual([401, 401, 200]);
 
     expect(await callAdminApi('/revoke', { identity: ALICE })).toBe(200);
     expect([await callWith(unreadable), await callWith(sound)]).toEqual([401, 401]);

@@ -1,13 +1,6 @@
 import { createServer } from 'node:net';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import {
-  FRAME,
-  type FrameClient,
-  frame,
-  frameClient,
-  requestFields,
-  uint32,
-} from '../support/http2-frames.ts';
+import { FRAME, type FrameClient, frame, frameClient, requestFields, uint32 } from '../support/http2-frames.ts';
 import { startProxyHarness } from '../support/proxy-harness.ts';
 import { connectRaw, isCompleteResponse, parseRawResponse } from '../support/raw-client.ts';
 import { respondOk, startRecordingUpstream } from '../support/recording-upstream.ts';
@@ -70,30 +63,27 @@ describe('an upstream that does not read the bodies of some methods', () => {
     return { url: `http://127.0.0.1:${(server.address() as { port: number }).port}`, seen };
   };
 
-  test.each(['GET', 'DELETE', 'OPTIONS'])(
-    'does not mistake the body of a %s for a request',
-    async (method) => {
-      const { url, seen } = await startCarelessUpstream();
-      const proxy = await startProxyHarness({
-        upstream: url,
-        upstreamSettings: { connections: 1 },
-      });
-      onTestFinished(() => proxy.close());
-      const body = 'GET /admin/smuggled HTTP/1.1\r\nHost: a\r\n\r\n';
-      for (const sent of [
-        `${method} /public/1 HTTP/1.1\r\nHost: gate.test\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
-        'GET /public/2 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
-        'GET /public/3 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
-      ]) {
-        const client = await connectRaw(proxy.port);
-        client.send(sent);
-        const text = await client.until((all) => isCompleteResponse(all));
-        client.destroy();
-        expect(parseRawResponse(text)).toMatchObject({ status: 200, body: sent.split(' ', 2)[1] });
-      }
-      expect(seen).toEqual(['/public/1', '/public/2', '/public/3']);
-    },
-  );
+  test.each(['GET', 'DELETE', 'OPTIONS'])('does not mistake the body of a %s for a request', async (method) => {
+    const { url, seen } = await startCarelessUpstream();
+    const proxy = await startProxyHarness({
+      upstream: url,
+      upstreamSettings: { connections: 1 },
+    });
+    onTestFinished(() => proxy.close());
+    const body = 'GET /admin/smuggled HTTP/1.1\r\nHost: a\r\n\r\n';
+    for (const sent of [
+      `${method} /public/1 HTTP/1.1\r\nHost: gate.test\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+      'GET /public/2 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
+      'GET /public/3 HTTP/1.1\r\nHost: gate.test\r\n\r\n',
+    ]) {
+      const client = await connectRaw(proxy.port);
+      client.send(sent);
+      const text = await client.until((all) => isCompleteResponse(all));
+      client.destroy();
+      expect(parseRawResponse(text)).toMatchObject({ status: 200, body: sent.split(' ', 2)[1] });
+    }
+    expect(seen).toEqual(['/public/1', '/public/2', '/public/3']);
+  });
 });
 
 describe('over HTTP/2', () => {
@@ -131,10 +121,7 @@ describe('over HTTP/2', () => {
         attack.upstream.bytes().includes('half'),
       );
       abort(client, stream);
-      await until(
-        'the upstream connection is closed',
-        () => attack.upstream.connectionStreams().at(-1)?.closed,
-      );
+      await until('the upstream connection is closed', () => attack.upstream.connectionStreams().at(-1)?.closed);
       expect(attack.upstream.requests).toEqual([]);
       await attack.expectHealthy();
     },

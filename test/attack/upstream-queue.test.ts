@@ -51,30 +51,21 @@ async function openClient(proxy: ProxyHarness): Promise<RawClient> {
 }
 
 test('X03 clients that read nothing lose their upstream connections to waiting clients', async () => {
-  const proxy = await startExhaustedProxy(
-    { connections: 2, timeouts: { connect: 1, headers: 30, idle: 60 } },
-    REQUEST,
-  );
+  const proxy = await startExhaustedProxy({ connections: 2, timeouts: { connect: 1, headers: 30, idle: 60 } }, REQUEST);
   const reader = await openClient(proxy);
   reader.send(REQUEST);
   expect(await reader.until((text) => text.length > 0)).toMatch(/^HTTP\/1\.1 200 /);
 });
 
 test('a request that gets no upstream connection in time gets 503', async () => {
-  const proxy = await startExhaustedProxy(
-    { connections: 1, timeouts: { connect: 1, headers: 2, idle: 60 } },
-    HELD,
-  );
+  const proxy = await startExhaustedProxy({ connections: 1, timeouts: { connect: 1, headers: 2, idle: 60 } }, HELD);
   const late = await openClient(proxy);
   late.send(REQUEST);
   expect(await late.until((text) => text.length > 0)).toMatch(/^HTTP\/1\.1 503 /);
 });
 
 test('a client that leaves the connection queue frees its slot, and one client takes at most 448 of 512 slots', async () => {
-  const proxy = await startExhaustedProxy(
-    { connections: 1, timeouts: { connect: 1, headers: 60, idle: 60 } },
-    HELD,
-  );
+  const proxy = await startExhaustedProxy({ connections: 1, timeouts: { connect: 1, headers: 60, idle: 60 } }, HELD);
   let sent = 1;
   const sendEight = async (): Promise<readonly RawClient[]> => {
     const clients = await Promise.all(Array.from({ length: 8 }, () => openClient(proxy)));

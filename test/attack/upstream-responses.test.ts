@@ -87,11 +87,8 @@ describe('malformed responses', () => {
   });
 
   test('U08 twenty interim responses are accepted, and none of them reaches the client', async () => {
-    const interim =
-      'HTTP/1.1 103 Early Hints\r\nLink: </secret>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n'.repeat(10);
-    upstream.respondWith(
-      (socket) => void socket.write(`${interim}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`),
-    );
+    const interim = 'HTTP/1.1 103 Early Hints\r\nLink: </secret>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n'.repeat(10);
+    upstream.respondWith((socket) => void socket.write(`${interim}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok`));
     const { status, head, body } = await send();
     expect([status, body]).toEqual([200, 'ok']);
     expect(head).not.toContain('secret');
@@ -140,8 +137,7 @@ describe('U08 100 Continue that was not requested', () => {
 
   test('U08 within a body is part of the body', async () => {
     upstream.respondWith(
-      (socket) =>
-        void writeInParts(socket, ['HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n', CONTINUE.repeat(2)]),
+      (socket) => void writeInParts(socket, ['HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n', CONTINUE.repeat(2)]),
     );
     expect((await send()).body).toBe(CONTINUE.repeat(2));
   });
@@ -167,14 +163,9 @@ describe('U10 more than one response to a request', () => {
 });
 
 describe('U14 redirects', () => {
-  const getRedirect = async (
-    location: string,
-    path = '/files/1',
-    host?: string,
-  ): Promise<string | undefined> => {
+  const getRedirect = async (location: string, path = '/files/1', host?: string): Promise<string | undefined> => {
     upstream.respondWith(
-      (socket) =>
-        void socket.write(`HTTP/1.1 302 Found\r\nLocation: ${location}\r\nContent-Length: 0\r\n\r\n`),
+      (socket) => void socket.write(`HTTP/1.1 302 Found\r\nLocation: ${location}\r\nContent-Length: 0\r\n\r\n`),
     );
     const { status, head } = await send(path, 'GET', host);
     expect(status).toBe(302);
@@ -199,9 +190,7 @@ describe('U14 redirects', () => {
   });
 
   test('on a route with its own host keep that host', async () => {
-    expect(await getRedirect(`${upstream.url}/a`, '/hosted/1', 'other.test:8443')).toBe(
-      'https://other.test:8443/a',
-    );
+    expect(await getRedirect(`${upstream.url}/a`, '/hosted/1', 'other.test:8443')).toBe('https://other.test:8443/a');
   });
 
   test.each([

@@ -15,62 +15,50 @@ const CLIENTS = 8;
 const DEADLINE_MS = 30_000;
 const limit = (requests: number) => ({ timeout: 60_000 + requests * 30 });
 
-const get = (path: string): string =>
-  `GET ${path} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
+const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n`;
 
 const HALF = 'x'.repeat(500);
 const TRUNCATIONS: readonly Responder[] = [
   (socket) =>
-    void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n${HALF}`, () =>
-      socket.resetAndDestroy(),
-    ),
+    void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n${HALF}`, () => socket.resetAndDestroy()),
   (socket) => void socket.end(`HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n${HALF}`),
   (socket) => void socket.end(`HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1f4\r\n${HALF}\r\n`),
   (socket) =>
-    void socket.write(
-      `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1f4\r\n${HALF}\r\nzz\r\nmore\r\n`,
-    ),
+    void socket.write(`HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1f4\r\n${HALF}\r\nzz\r\nmore\r\n`),
 ];
 
 export function testTruncated({ upstream, proxy }: Harness, requests: number): void {
-  test(
-    `U01-U04 ${requests} truncated responses: every client sees the truncation`,
-    limit(requests),
-    async () => {
-      upstream().respondWith((socket, request) => {
-        TRUNCATIONS[Number(request.target.split('/').at(-1)) % TRUNCATIONS.length]?.(socket, request);
-      });
-      const sendRequest = async (number: number): Promise<'truncated' | 'rejected' | 'complete'> => {
-        const client = await connectRaw(proxy().port);
-        client.send(get(`/files/${number}`));
-        const text = await client.until((all) => isCompleteResponse(all), DEADLINE_MS);
-        client.destroy();
-        if (!isCompleteResponse(text)) return 'truncated';
-        // A reset may arrive before the head is read: then there is no response to truncate.
-        return text.startsWith('HTTP/1.1 502') && number % TRUNCATIONS.length === 0 ? 'rejected' : 'complete';
-      };
-      const counts = { truncated: 0, rejected: 0, complete: 0 };
-      for (let from = 0; from < requests; from += CLIENTS)
-        for (const result of await Promise.all(
-          Array.from({ length: CLIENTS }, (_, at) => sendRequest(from + at)),
-        ))
-          counts[result] += 1;
-      expect(counts.complete).toBe(0);
-      expect(counts.truncated).toBeGreaterThanOrEqual((requests * 3) / 4);
-      recordFigures('truncations', {
-        'truncated responses of the upstream': requests,
-        'truncated for the client as well': counts.truncated,
-        'reset before the head, hence 502': counts.rejected,
-        'passed on as complete': counts.complete,
-      });
-    },
-  );
+  test(`U01-U04 ${requests} truncated responses: every client sees the truncation`, limit(requests), async () => {
+    upstream().respondWith((socket, request) => {
+      TRUNCATIONS[Number(request.target.split('/').at(-1)) % TRUNCATIONS.length]?.(socket, request);
+    });
+    const sendRequest = async (number: number): Promise<'truncated' | 'rejected' | 'complete'> => {
+      const client = await connectRaw(proxy().port);
+      client.send(get(`/files/${number}`));
+      const text = await client.until((all) => isCompleteResponse(all), DEADLINE_MS);
+      client.destroy();
+      if (!isCompleteResponse(text)) return 'truncated';
+      // A reset may arrive before the head is read: then there is no response to truncate.
+      return text.startsWith('HTTP/1.1 502') && number % TRUNCATIONS.length === 0 ? 'rejected' : 'complete';
+    };
+    const counts = { truncated: 0, rejected: 0, complete: 0 };
+    for (let from = 0; from < requests; from += CLIENTS)
+      for (const result of await Promise.all(Array.from({ length: CLIENTS }, (_, at) => sendRequest(from + at))))
+        counts[result] += 1;
+    expect(counts.complete).toBe(0);
+    expect(counts.truncated).toBeGreaterThanOrEqual((requests * 3) / 4);
+    recordFigures('truncations', {
+      'truncated responses of the upstream': requests,
+      'truncated for the client as well': counts.truncated,
+      'reset before the head, hence 502': counts.rejected,
+      'passed on as complete': counts.complete,
+    });
+  });
 }
 
 const POISON = 'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\npoisoned';
 const EXTRAS: readonly ((socket: Socket, body: string) => void)[] = [
-  (socket, body) =>
-    void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}${POISON}`),
+  (socket, body) => void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}${POISON}`),
   (socket, body) =>
     void socket.write(
       `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n${POISON}`,
@@ -81,15 +69,11 @@ const EXTRAS: readonly ((socket: Socket, body: string) => void)[] = [
     ),
   (socket, body) => void socket.write(`HTTP/1.1 204 No Content\r\nETag: "${body}"\r\n\r\n${POISON}`),
   (socket, body) => void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`),
-  (socket, body) =>
-    void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}\r\n\r\n`),
+  (socket, body) => void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}\r\n\r\n`),
 ];
 
 /** Distributes the requests over several concurrent clients, each sending sequentially. */
-const sendByClients = (
-  requests: number,
-  createSender: (client: number) => Promise<(count: number) => Promise<void>>,
-) =>
+const sendByClients = (requests: number, createSender: (client: number) => Promise<(count: number) => Promise<void>>) =>
   Promise.all(
     Array.from({ length: CLIENTS }, async (_, client) => {
       const send = await createSender(client);

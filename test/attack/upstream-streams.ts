@@ -5,13 +5,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vit
 import { randomBelow } from '../fuzz/mutations.ts';
 import { eventLoopTurns } from '../support/event-loop-turns.ts';
 import { anonymousMemory } from '../support/memory.ts';
-import {
-  createServeFolder,
-  type ServeFolder,
-  type ServeProcess,
-  startServe,
-  until,
-} from '../support/serve-process.ts';
+import { createServeFolder, type ServeFolder, type ServeProcess, startServe, until } from '../support/serve-process.ts';
 
 /** Large, slow and aborted bodies through a gatehouse process: rows X03, X04 and X12. */
 const MIB = 1_048_576;
@@ -276,13 +270,11 @@ export function testUpstreamStreams({ bytes, aborted }: Repetitions): void {
         socket.once('secureConnect', () => {
           if (kind === 'read') return void socket.write(fetch);
           // Disconnects whether or not a response has started.
-          const message =
-            kind === 'upload' ? upload.slice(0, afterBytes) : fetch.slice(0, 1 + (afterBytes % 100));
+          const message = kind === 'upload' ? upload.slice(0, afterBytes) : fetch.slice(0, 1 + (afterBytes % 100));
           socket.write(message, () => void eventLoopTurns(polls).then(() => socket.destroy()));
         });
       });
-    for (let round = 0; round < aborted / 40; round += 1)
-      await Promise.all(Array.from({ length: 40 }, abort));
+    for (let round = 0; round < aborted / 40; round += 1) await Promise.all(Array.from({ length: 40 }, abort));
     // Clients that read part of the response must have reached the upstream.
     expect(readers).toBeGreaterThan(aborted / 5);
     expect(startedRequests).toBeGreaterThanOrEqual(readers);

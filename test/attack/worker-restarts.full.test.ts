@@ -21,8 +21,7 @@ beforeAll(async () => {
 afterAll(() => folder.remove());
 
 const countEvents = (name: string): number => serve.log.filter(({ event }) => event === name).length;
-const getProcessState = (pid: number): string =>
-  readFileSync(`/proc/${pid}/stat`, 'latin1').split(') ')[1]?.[0] ?? '';
+const getProcessState = (pid: number): string => readFileSync(`/proc/${pid}/stat`, 'latin1').split(') ')[1]?.[0] ?? '';
 const waitUntilReady = (): Promise<boolean> =>
   until('both workers are ready', async () => (await readiness(serve)) === 200);
 

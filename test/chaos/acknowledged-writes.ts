@@ -51,8 +51,7 @@ export function createAcknowledgedWrites(
   const pickCaller = (): Caller => pick(random, fleet.replicas).caller;
   const recordRefusal = (what: string, response: Reply): void => {
     total.refused += 1;
-    if (!isTemporary(response))
-      wronglyRefused.push(`${what}: ${response.status} ${JSON.stringify(response.json)}`);
+    if (!isTemporary(response)) wronglyRefused.push(`${what}: ${response.status} ${JSON.stringify(response.json)}`);
   };
 
   /** One client: obtains a grant, refreshes it twice, and revokes it with a probability of 0.5. */
@@ -113,9 +112,7 @@ export function createAcknowledgedWrites(
       // Those with an unknown outcome first, while they can be retried.
       const ordered = states.toSorted((one, other) => getPresentedAt(one) - getPresentedAt(other));
       await runConcurrently(ordered, 8, async (state) => {
-        const statuses = await Promise.all(
-          fleet.replicas.map((replica) => replica.caller.call(state.accessToken)),
-        );
+        const statuses = await Promise.all(fleet.replicas.map((replica) => replica.caller.call(state.accessToken)));
         if (isTooLateToRetry(state.presentedAt)) {
           total.tooLate += 1;
           return;
@@ -127,10 +124,7 @@ export function createAcknowledgedWrites(
         const seen = `${when}, ${state.state}: ${statuses.join(' ')}, refresh ${response.status}`;
         if (state.state === 'valid' && (statuses.some((status) => status !== 200) || response.status !== 200))
           lost.push(seen);
-        if (
-          state.state === 'revoked' &&
-          (statuses.some((status) => status !== 401) || response.status !== 400)
-        )
+        if (state.state === 'revoked' && (statuses.some((status) => status !== 401) || response.status !== 400))
           lost.push(seen);
         if (response.status === 200) state.refreshToken = String(response.json['refresh_token']);
         state.presentedAt = undefined;

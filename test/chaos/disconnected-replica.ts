@@ -77,11 +77,7 @@ export function testDisconnectedReplica({ faults, rounds }: DisconnectOptions): 
           await reachable.caller.grant(),
         ];
         for (const { access_token: token } of [strict, loose, valid])
-          await until(
-            'the replica accepts the token',
-            async () => (await partitioned.caller.call(token)) === 200,
-            60,
-          );
+          await until('the replica accepts the token', async () => (await partitioned.caller.call(token)) === 200, 60);
         const watches = [strict, loose, valid].map(({ access_token: token }) => watch(partitioned, token));
         const [strictObservations, looseObservations, validObservations] = watches.map(
           ({ observations }) => observations,
@@ -130,27 +126,21 @@ export function testDisconnectedReplica({ faults, rounds }: DisconnectOptions): 
 
         partitioned.relay.set('pass');
         await until('the replica accepts tokens again', () => validObservations.at(-1)?.status === 200, 60);
-        for (const { access_token: token } of [strict, loose])
-          expect(await partitioned.caller.call(token)).toBe(401);
+        for (const { access_token: token } of [strict, loose]) expect(await partitioned.caller.call(token)).toBe(401);
         for (const watcher of watches) await watcher.stop();
 
         // A partitioned replica responds with 503, never 401: a valid token is never reported as invalid.
         expect(validObservations.filter(({ status }) => status !== 200 && status !== 503)).toEqual([]);
-        const findLateAccepts = (
-          observations: readonly Observation[],
-          from: number,
-        ): readonly Observation[] =>
+        const findLateAccepts = (observations: readonly Observation[], from: number): readonly Observation[] =>
           observations.filter(({ sentAt, status }) => sentAt > from && status === 200);
         expect(findLateAccepts(strictObservations, strictlyRevokedAt)).toEqual([]);
-        expect(
-          findLateAccepts(looseObservations, Math.max(looselyRevokedAt, partitionedAt + LEASE * 1_000)),
-        ).toEqual([]);
+        expect(findLateAccepts(looseObservations, Math.max(looselyRevokedAt, partitionedAt + LEASE * 1_000))).toEqual(
+          [],
+        );
         const findFirstRefusal = (observations: readonly Observation[]): number =>
           observations.findIndex(({ status }) => status === 401);
         for (const observations of [strictObservations, looseObservations])
-          expect(
-            observations.slice(findFirstRefusal(observations)).filter(({ status }) => status === 200),
-          ).toEqual([]);
+          expect(observations.slice(findFirstRefusal(observations)).filter(({ status }) => status === 200)).toEqual([]);
       }
       recordFigures(`partitioned-${fault.replace(' ', '-')}`, {
         partitions: rounds,

@@ -122,14 +122,7 @@ interface CallerOptions {
   readonly seconds: number;
 }
 
-async function startReplica({
-  folder,
-  name,
-  relay,
-  args,
-  endedProcesses,
-  call,
-}: ReplicaOptions): Promise<Replica> {
+async function startReplica({ folder, name, relay, args, endedProcesses, call }: ReplicaOptions): Promise<Replica> {
   const launch = (): Promise<ServeProcess> => startServe(folder, { set: args });
   let running = await launch();
   let caller = createCaller(folder, running.port, call);
@@ -175,19 +168,16 @@ function createCaller(folder: ServeFolder, port: number, calling: CallerOptions)
   return {
     ...client,
     // On a busy machine Redis may count as unreachable, which is a temporary error.
-    grant: (scope) =>
-      requestGrant((path, body) => retryWhileTemporary(() => client.post(path, body)), { scope }),
+    grant: (scope) => requestGrant((path, body) => retryWhileTemporary(() => client.post(path, body)), { scope }),
     call: async (token) => (await client.getWithToken('/whoami', token)).status,
   };
 }
 
 /** Whether a response is a temporary error, after which the client retries and keeps its tokens. */
 export const isTemporary = ({ status, headers, json }: Reply): boolean =>
-  Number(headers['retry-after']) > 0 &&
-  (status === 503 || (status === 400 && json['Error'] === 'invalid_request'));
+  Number(headers['retry-after']) > 0 && (status === 503 || (status === 400 && json['Error'] === 'invalid_request'));
 
-export const isInvalidGrant = ({ status, json }: Reply): boolean =>
-  status === 400 && json['Error'] === 'invalid_grant';
+export const isInvalidGrant = ({ status, json }: Reply): boolean => status === 400 && json['Error'] === 'invalid_grant';
 
 /** Retries as long as the response is a temporary error, as `Retry-After` asks of clients. */
 export const retryWhileTemporary = (send: () => Promise<Reply>): Promise<Reply> =>

@@ -81,8 +81,7 @@ export async function createSubjects(
         const confirmed = confirm(found.record, ALICE, found.now);
         return (
           confirmed.ok &&
-          (await records.replace(id, found.version, confirmed.value, found.record.expires + 600)) ===
-            'replaced'
+          (await records.replace(id, found.version, confirmed.value, found.record.expires + 600)) === 'replaced'
         );
       });
       created.push({ id, deviceCode, tokens: new Map(), accessTokens: [] });

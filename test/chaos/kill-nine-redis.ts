@@ -128,9 +128,7 @@ export function testKillNineRedis({ kills, clients: clientCount, seed, size }: R
       await Promise.all(running);
     }
     expect(refusals).toEqual([]);
-    const forked = clients
-      .flatMap(({ successors }) => [...successors.values()])
-      .filter((next) => next.size > 1);
+    const forked = clients.flatMap(({ successors }) => [...successors.values()]).filter((next) => next.size > 1);
     expect(forked).toEqual([]);
     // At each kill at least one refresh was stored but its response lost: its retry is in the audit log.
     expect(countLost()).toBeGreaterThanOrEqual(kills);

@@ -135,8 +135,7 @@ export function testKillNine({ kills, clients, seed }: Kills): void {
       }
       if (isLast) {
         await server.stop();
-        total.storedBeforeTheKill +=
-          countAudits(server, 'refresh_retried') - states.length - createdStates.length;
+        total.storedBeforeTheKill += countAudits(server, 'refresh_retried') - states.length - createdStates.length;
         expect(countAudits(server, 'refresh_reuse')).toBe(0);
         break;
       }

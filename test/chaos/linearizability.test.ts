@@ -68,10 +68,7 @@ describe('a possible history is accepted', () => {
       ),
     ],
     ['lost responses, with and without effect', history(lost(1), refresh(1, 2), lost(2), refresh(3, 4))],
-    [
-      'a reuse that revokes the grant',
-      history(refresh(1, 2), refresh(2, 3), refreshRefused(1), refreshRefused(3)),
-    ],
+    ['a reuse that revokes the grant', history(refresh(1, 2), refresh(2, 3), refreshRefused(1), refreshRefused(3))],
     [
       'a revocation that reached one process and not the other',
       history(
@@ -96,10 +93,7 @@ describe('a possible history is accepted', () => {
 
 describe('an impossible history is detected', () => {
   test.each<[string, readonly Operation[], boolean?]>([
-    [
-      'a lost update: a rotation that was acknowledged is undone',
-      history(refresh(1, 2), refresh(2, 3), refresh(1, 2)),
-    ],
+    ['a lost update: a rotation that was acknowledged is undone', history(refresh(1, 2), refresh(2, 3), refresh(1, 2))],
     [
       'a lost update among many at once',
       history(
@@ -124,10 +118,7 @@ describe('an impossible history is detected', () => {
       'a reuse that does not revoke the grant',
       history(refresh(1, 2), refresh(2, 3), refreshRefused(1), validate('ok')),
     ],
-    [
-      'a refresh that succeeds after a reuse',
-      history(refresh(1, 2), refresh(2, 3), refreshRefused(1), refresh(3, 4)),
-    ],
+    ['a refresh that succeeds after a reuse', history(refresh(1, 2), refresh(2, 3), refreshRefused(1), refresh(3, 4))],
     ['a code redeemed twice', history(redeem('ok'), redeem('ok')), false],
     [
       'a code redeemed twice at once',

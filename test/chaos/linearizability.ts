@@ -39,8 +39,7 @@ export function checkGrant(operations: readonly Operation[], { exists }: CheckOp
   const violations = [...findForks(operations), ...findWrongRefusals(operations)];
   const record = operations.filter(({ kind }) => kind !== 'validate');
   const order = hasOrder(record, { exists, generation: 1, sealed: false });
-  if (order === 'no')
-    violations.push('no order of redemptions, refreshes and revocations explains the responses');
+  if (order === 'no') violations.push('no order of redemptions, refreshes and revocations explains the responses');
   return { violations, undecided: order === 'gave up' };
 }
 
@@ -50,8 +49,7 @@ const getResponseTime = ({ respondedAt = Number.POSITIVE_INFINITY }: Operation):
 function findForks(operations: readonly Operation[]): readonly string[] {
   const tokens = new Map<number, Set<string>>();
   for (const { issued, token } of operations)
-    if (issued !== undefined && token !== undefined)
-      tokens.set(issued, (tokens.get(issued) ?? new Set()).add(token));
+    if (issued !== undefined && token !== undefined) tokens.set(issued, (tokens.get(issued) ?? new Set()).add(token));
   return [...tokens].flatMap(([generation, all]) =>
     all.size > 1 ? [`${all.size} different tokens of generation ${generation}`] : [],
   );
@@ -83,9 +81,7 @@ function findWrongRefusals(operations: readonly Operation[]): readonly string[] 
           (revocation.kind === 'revoke' && revocation.outcome === 'ok') ||
           (revocation.kind === 'refresh' &&
             revocation.outcome === 'refused' &&
-            revocations.every(
-              (other) => other === revocation || other.calledAt > getResponseTime(revocation),
-            )),
+            revocations.every((other) => other === revocation || other.calledAt > getResponseTime(revocation))),
       )
       .map(getResponseTime),
   );
@@ -128,8 +124,7 @@ function applyOperation(state: State, operation: Operation, mayBeDenied: boolean
     case 'refresh': {
       const works = exists && !sealed;
       if (outcome === 'refused') {
-        if (!works || mayBeDenied)
-          return works && presented < generation - 1 ? { ...state, sealed: true } : state;
+        if (!works || mayBeDenied) return works && presented < generation - 1 ? { ...state, sealed: true } : state;
         return presented < generation - 1 ? { ...state, sealed: true } : undefined;
       }
       if (!works) return undefined;
@@ -155,8 +150,7 @@ function hasOrder(operations: readonly Operation[], first: State): 'yes' | 'no' 
   // A revocation that is announced but not yet stored is known to the refusing process and not to the record.
   const denials = sorted.map((operation) =>
     sorted.some(
-      (other) =>
-        other !== operation && mayRevoke(other, sorted) && other.calledAt < getResponseTime(operation),
+      (other) => other !== operation && mayRevoke(other, sorted) && other.calledAt < getResponseTime(operation),
     ),
   );
   const tried = new Set<string>();
@@ -171,8 +165,7 @@ function hasOrder(operations: readonly Operation[], first: State): 'yes' | 'no' 
     // An operation called after the response of another comes after it.
     let firstResponse = Number.POSITIVE_INFINITY;
     for (const [index, operation] of sorted.entries())
-      if ((done & (bit[index] ?? 0n)) === 0n)
-        firstResponse = Math.min(firstResponse, getResponseTime(operation));
+      if ((done & (bit[index] ?? 0n)) === 0n) firstResponse = Math.min(firstResponse, getResponseTime(operation));
     for (const [index, operation] of sorted.entries()) {
       if (operation.calledAt > firstResponse) break;
       if ((done & (bit[index] ?? 0n)) !== 0n) continue;

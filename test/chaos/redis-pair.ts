@@ -25,14 +25,7 @@ export interface RedisPair {
   close(): Promise<void>;
 }
 
-const SETTINGS = [
-  '--repl-ping-replica-period',
-  '1',
-  '--repl-diskless-sync',
-  'yes',
-  '--repl-diskless-sync-delay',
-  '0',
-];
+const SETTINGS = ['--repl-ping-replica-period', '1', '--repl-diskless-sync', 'yes', '--repl-diskless-sync-delay', '0'];
 
 async function startMember(): Promise<Member> {
   const server = await startRedis(SETTINGS);

@@ -31,14 +31,7 @@ export interface Replicas {
 /** Far longer than a revocation takes, even on a busy machine. */
 const EFFECT_MS = 60_000;
 
-export function testReplicas({
-  size,
-  seed,
-  grants: grantCount,
-  refreshes,
-  revocations,
-  outage,
-}: Replicas): void {
+export function testReplicas({ size, seed, grants: grantCount, refreshes, revocations, outage }: Replicas): void {
   const random = randomFrom(seed);
   let persistenceArgs: readonly string[];
 
@@ -162,16 +155,14 @@ export function testReplicas({
           if (status === 401) return performance.now() - sentAt;
           if (status !== 200) throw new Error(`unexpected status: ${status}`);
           await pause(1);
-          if (calledAt > respondedAt)
-            accepted.push(`replica ${name}, ${calledAt - respondedAt} ms after the response`);
+          if (calledAt > respondedAt) accepted.push(`replica ${name}, ${calledAt - respondedAt} ms after the response`);
         }
         throw new Error(`replica ${name} still accepts the token ${EFFECT_MS} ms after the revocation`);
       });
       expect((await revoking).status).toBe(200);
       revokedTokens.push(token);
       responses.push(respondedAt - sentAt);
-      for (const status of await getStatuses(token))
-        if (status !== 401) accepted.push(`${status} after the response`);
+      for (const status of await getStatuses(token)) if (status !== 401) accepted.push(`${status} after the response`);
       effects.push(Math.max(...(await Promise.all(polling))));
     });
     expect(accepted).toEqual([]);
@@ -252,9 +243,7 @@ export function testReplicas({
       const deniedTokens: string[] = [];
       let refused = 0;
       const isOutageOver = (attempt: number): boolean =>
-        attempt >= 6 &&
-        during.sent() >= outage.calls &&
-        performance.now() - killedAt >= outage.seconds * 1_000;
+        attempt >= 6 && during.sent() >= outage.calls && performance.now() - killedAt >= outage.seconds * 1_000;
       for (let attempt = 0; !isOutageOver(attempt); attempt += 1) {
         const grant = spare[attempt % spare.length] as TokenGrant;
         const { caller } = fleet.replicas[attempt % size] as Replica;
@@ -263,16 +252,13 @@ export function testReplicas({
           await caller.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files:read' }),
         ];
         for (const response of [refresh, created])
-          if (!isTemporary(response))
-            wrongResponses.push(`${response.status} ${JSON.stringify(response.json)}`);
+          if (!isTemporary(response)) wrongResponses.push(`${response.status} ${JSON.stringify(response.json)}`);
         refused += 2;
         if (attempt < 5) {
           const response = await caller.revoke(grant.access_token);
-          if (response.status !== 503 || !isTemporary(response))
-            wrongResponses.push(`revocation: ${response.status}`);
+          if (response.status !== 503 || !isTemporary(response)) wrongResponses.push(`revocation: ${response.status}`);
           // The token is rejected on this replica at once, although the revocation cannot be announced yet.
-          if ((await caller.call(grant.access_token)) !== 401)
-            wrongResponses.push('accepted by the revoking replica');
+          if ((await caller.call(grant.access_token)) !== 401) wrongResponses.push('accepted by the revoking replica');
           deniedTokens.push(grant.access_token);
           refused += 1;
         }
@@ -300,8 +286,7 @@ export function testReplicas({
       // The failed revocations have been announced to all replicas by now.
       await until(
         'tokens revoked meanwhile are rejected everywhere',
-        async () =>
-          (await Promise.all(deniedTokens.map(getStatuses))).flat().every((status) => status === 401),
+        async () => (await Promise.all(deniedTokens.map(getStatuses))).flat().every((status) => status === 401),
         60,
       );
       // Grants issued before the outage can be refreshed.
@@ -352,8 +337,7 @@ export function testReplicas({
       // The other replicas knew all revocations, so valid tokens stay valid, also on the restarted replica.
       await until(
         'valid tokens are accepted',
-        async () =>
-          (await Promise.all(validTokens.map(getStatuses))).flat().every((status) => status === 200),
+        async () => (await Promise.all(validTokens.map(getStatuses))).flat().every((status) => status === 200),
         60,
       );
     }
@@ -373,9 +357,7 @@ export function testReplicas({
     await until(
       'a new grant is accepted everywhere',
       async () =>
-        (await getStatuses((await pickReplica().caller.grant()).access_token)).every(
-          (status) => status === 200,
-        ),
+        (await getStatuses((await pickReplica().caller.grant()).access_token)).every((status) => status === 200),
       60,
     );
   }, 120_000);

@@ -301,8 +301,7 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'a token for the API server would be sent to another host',
     from: 'kubernetes-issuer',
     change: { kubernetesIssuer: { jwksUri: 'https://kubernetes.default.svc.example.com/openid/v1/jwks' } },
-    message:
-      'kubernetesIssuer.jwksUri: is not the API server of this cluster, and would receive a token for it',
+    message: 'kubernetesIssuer.jwksUri: is not the API server of this cluster, and would receive a token for it',
   },
   {
     name: 'a ClusterRoleBinding that nothing uses',
@@ -314,8 +313,7 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'a ClusterRoleBinding for a token that is not sent',
     from: 'kubernetes-issuer',
     change: { kubernetesIssuer: { serviceAccountToken: { enabled: false } } },
-    message:
-      'kubernetesIssuer.rbac.create: has no effect without kubernetesIssuer.serviceAccountToken.enabled',
+    message: 'kubernetesIssuer.rbac.create: has no effect without kubernetesIssuer.serviceAccountToken.enabled',
   },
   {
     name: 'a ClusterRoleBinding for an unknown service account',
@@ -327,8 +325,7 @@ const CONTRADICTIONS: readonly Contradiction[] = [
     name: 'a policy that closes the API server',
     from: 'kubernetes-issuer',
     change: { networkPolicy: { kubeAPIServer: { cidrs: [] } } },
-    message:
-      'networkPolicy.kubeAPIServer.cidrs: is empty and networkPolicy.egress opens no port of the API server',
+    message: 'networkPolicy.kubeAPIServer.cidrs: is empty and networkPolicy.egress opens no port of the API server',
   },
   {
     name: 'a port that stays open by a name, which may be that of the application',
@@ -352,9 +349,7 @@ test.each([
 ])('A3 the application’s port is not opened to all sources: $name', ({ rule }) => {
   const open = (extra: object) =>
     templateWith(valuesFile('sidecar'), { networkPolicy: { extraIngress: [{ ...rule, ...extra }] } });
-  expect(open({}).stderr).toContain(
-    'networkPolicy.extraIngress: opens port 8080 of the application to all sources',
-  );
+  expect(open({}).stderr).toContain('networkPolicy.extraIngress: opens port 8080 of the application to all sources');
   // It may be opened to listed sources, such as Prometheus.
   expect(open({ from: [{ podSelector: { matchLabels: { app: 'scraper' } } }] }).status).toBe(0);
 });
@@ -441,20 +436,11 @@ test('A3 own egress rules may open the port of the API server', () => {
 });
 
 test('A3 a password in the Redis URL is detected with any special characters', () => {
-  for (const url of [
-    'redis://:p@r:1',
-    'redis://me:p/w@r',
-    'redis://me:p@w@r',
-    'redis+sentinel://u:p@a:1,b:2/x',
-  ]) {
+  for (const url of ['redis://:p@r:1', 'redis://me:p/w@r', 'redis://me:p@w@r', 'redis+sentinel://u:p@a:1,b:2/x']) {
     const { status, stderr } = templateWith(valuesFile('embedded'), {
       store: { type: 'redis', redis: { url } },
     });
-    expect([url, status, stderr]).toEqual([
-      url,
-      1,
-      expect.stringContaining('store.redis.url: contains a password'),
-    ]);
+    expect([url, status, stderr]).toEqual([url, 1, expect.stringContaining('store.redis.url: contains a password')]);
   }
 });
 

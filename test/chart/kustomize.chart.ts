@@ -63,24 +63,19 @@ test('A7 applying the component to its own output changes nothing', () => {
     );
     // Only the name of the ConfigMap differs, which contains a digest of its content.
     const plain = (text: string) =>
-      JSON.parse(
-        JSON.stringify(readManifests(text)).replaceAll(/gatehouse-[a-z0-9]{10}/g, 'gatehouse'),
-      ) as unknown;
+      JSON.parse(JSON.stringify(readManifests(text)).replaceAll(/gatehouse-[a-z0-9]{10}/g, 'gatehouse')) as unknown;
     expect(plain(build(folder))).toEqual(plain(readFileSync(GOLDEN, 'utf8')));
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 });
 
-test.each(['base', 'examples/existing-app'])(
-  'A7 %s is valid for Kubernetes, without unknown fields',
-  (name) => {
-    const location = `${schemaFolder()}/{{ .Group }}/{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json`;
-    const args = ['-strict', '-output', 'json', '-schema-location', location, '-'];
-    const { status, stdout } = run('kubeconform', args, build(join(KUSTOMIZE, name)));
-    expect({ status, problems: (JSON.parse(stdout) as { resources: unknown }).resources }).toEqual({
-      status: 0,
-      problems: [],
-    });
-  },
-);
+test.each(['base', 'examples/existing-app'])('A7 %s is valid for Kubernetes, without unknown fields', (name) => {
+  const location = `${schemaFolder()}/{{ .Group }}/{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json`;
+  const args = ['-strict', '-output', 'json', '-schema-location', location, '-'];
+  const { status, stdout } = run('kubeconform', args, build(join(KUSTOMIZE, name)));
+  expect({ status, problems: (JSON.parse(stdout) as { resources: unknown }).resources }).toEqual({
+    status: 0,
+    problems: [],
+  });
+});

@@ -96,9 +96,9 @@ export function podSpecs(
     const where = `${kind} ${metadata.name}`;
     if (kind === 'Pod') return [{ where, spec: spec as PodSpec, isOurs: true }];
     const patch = data?.['patch.yaml'];
-    const template = (
-      patch === undefined ? spec : (parse(patch) as { spec: Record<string, unknown> }).spec
-    )?.['template'] as { readonly spec: PodSpec } | undefined;
+    const template = (patch === undefined ? spec : (parse(patch) as { spec: Record<string, unknown> }).spec)?.[
+      'template'
+    ] as { readonly spec: PodSpec } | undefined;
     return template === undefined ? [] : [{ where, spec: template.spec, isOurs: patch === undefined }];
   });
 }
@@ -110,6 +110,4 @@ export const containersOf = ({ initContainers = [], containers = [] }: PodSpec):
 
 /** The container that runs gatehouse. */
 export const findGatehouse = (objects: readonly Manifest[]): Container =>
-  only(
-    podSpecs(objects).flatMap(({ spec }) => containersOf(spec).filter(({ name }) => name === 'gatehouse')),
-  );
+  only(podSpecs(objects).flatMap(({ spec }) => containersOf(spec).filter(({ name }) => name === 'gatehouse')));

@@ -54,15 +54,7 @@ describe.each(MATRIX)('A1 A13 %s', (name) => {
   });
 
   test('helm lint --strict reports nothing', () => {
-    const { status, stdout } = run('helm', [
-      'lint',
-      '--strict',
-      '--namespace',
-      'shop',
-      CHART,
-      '-f',
-      valuesFile(name),
-    ]);
+    const { status, stdout } = run('helm', ['lint', '--strict', '--namespace', 'shop', CHART, '-f', valuesFile(name)]);
     expect({ status, stdout }).toMatchObject({
       status: 0,
       stdout: expect.stringContaining('1 chart(s) linted, 0 chart(s) failed'),
@@ -145,9 +137,7 @@ test('the password of the evaluation Valkey is long, random, and in a Secret onl
     const data = only(ofKind(readManifests(stdout), 'Secret')).data ?? {};
     const password = Buffer.from(data['password'] ?? '', 'base64').toString();
     expect(password).toMatch(/^[A-Za-z0-9]{40}$/);
-    expect(Buffer.from(data['valkey.conf'] ?? '', 'base64').toString()).toContain(
-      `requirepass ${password}\n`,
-    );
+    expect(Buffer.from(data['valkey.conf'] ?? '', 'base64').toString()).toContain(`requirepass ${password}\n`);
     expect(stdout).not.toContain(password);
     return password;
   });
@@ -193,9 +183,7 @@ const renderNotes = (file: string, changes: readonly string[] = []): string => {
 
 test('the notes of a sidecar state which ports the policy closes, and that none are closed without it', () => {
   const shut = renderNotes(valuesFile('sidecar'));
-  expect(shut).toContain(
-    'Until then, clients cannot reach these pods, because the NetworkPolicy applies already.',
-  );
+  expect(shut).toContain('Until then, clients cannot reach these pods, because the NetworkPolicy applies already.');
   expect(shut).toContain('Policies are additive');
   const open = renderNotes(valuesFile('sidecar'), ['--set', 'networkPolicy.enabled=false']);
   expect(open).not.toContain('applies already');
@@ -211,9 +199,7 @@ test('the notes warn about an image without a registry', () => {
 });
 
 test('the notes list what the owner of the application must provide', () => {
-  expect(renderNotes(valuesFile('sidecar'), ['--set', 'image.pullSecrets={mine}'])).toContain(
-    '- name: "mine"',
-  );
+  expect(renderNotes(valuesFile('sidecar'), ['--set', 'image.pullSecrets={mine}'])).toContain('- name: "mine"');
   expect(renderNotes(valuesFile('sidecar'))).toContain(
     'Set `terminationGracePeriodSeconds` of the pods to at least 40',
   );
@@ -248,9 +234,7 @@ test('names that YAML would parse as other types stay strings', () => {
   expect([status, stderr]).toEqual([0, '']);
   expect(conform(stdout).status).toBe(0);
   // Parsed as YAML 1.1, like Kubernetes, where `yes` and `y` are booleans.
-  const objects = parseAllDocuments(stdout, { version: '1.1' }).map(
-    (document) => document.toJSON() as Manifest | null,
-  );
+  const objects = parseAllDocuments(stdout, { version: '1.1' }).map((document) => document.toJSON() as Manifest | null);
   for (const object of objects.filter((candidate) => candidate !== null)) {
     expect(object.metadata).toMatchObject({
       namespace: '456',

@@ -1,12 +1,7 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import {
-  type Client,
-  type ClientOptions,
-  createClient,
-  serviceAccountToken,
-} from '../../src/client/index.ts';
+import { type Client, type ClientOptions, createClient, serviceAccountToken } from '../../src/client/index.ts';
 import { runCommand } from '../support/command-in-process.ts';
 import type { CommandResult } from '../support/command-line.ts';
 import { createShapedIssuers, type ShapedIssuer, writeKeySets } from '../support/foreign-tokens.ts';
@@ -94,10 +89,7 @@ test('a token that gatehouse refuses, a missing file and another content are rep
   await expect(createPodClient().token()).rejects.toThrow(/token cannot be read \(ENOENT\)$/);
 });
 
-const runToken = (
-  args: readonly string[],
-  env: Readonly<Record<string, string>> = {},
-): Promise<CommandResult> =>
+const runToken = (args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<CommandResult> =>
   runCommand(['token', ...args], {
     env: { GATEHOUSE_HOME: '/nonexistent/read-only', ...env },
     cwd: pod.path,

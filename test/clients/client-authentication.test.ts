@@ -122,14 +122,7 @@ describe('oauth4webapi', () => {
       oauth.processGenericTokenEndpointResponse(
         server,
         client,
-        await oauth.genericTokenEndpointRequest(
-          server,
-          client,
-          authenticate(),
-          grantType,
-          parameters,
-          options,
-        ),
+        await oauth.genericTokenEndpointRequest(server, client, authenticate(), grantType, parameters, options),
       );
     const subjectTokenType = 'urn:ietf:params:oauth:token-type:jwt';
     const exchanged = await send(EXCHANGE, {
@@ -140,9 +133,9 @@ describe('oauth4webapi', () => {
     const borne = await send(JWT_BEARER, { assertion: await issuer.sign() });
     for (const { access_token } of [exchanged, borne]) expect(await call(access_token)).toBe(200);
     const other = await issuer.sign({ sub: 'another-subject' });
-    await expect(
-      send(EXCHANGE, { subject_token: other, subject_token_type: subjectTokenType }),
-    ).rejects.toMatchObject({ error: 'invalid_request' });
+    await expect(send(EXCHANGE, { subject_token: other, subject_token_type: subjectTokenType })).rejects.toMatchObject({
+      error: 'invalid_request',
+    });
     await expect(send(JWT_BEARER, { assertion: other })).rejects.toMatchObject({ error: 'invalid_grant' });
   });
 

@@ -44,12 +44,7 @@ describe('openid-client', () => {
     ['a public client', 'public', openid.None(), false],
     ['a client secret', 'web', openid.ClientSecretBasic(SECRET), false],
     ['a client secret, pushed request', 'web', openid.ClientSecretPost(SECRET), true],
-    [
-      'private_key_jwt, pushed request',
-      'signing',
-      openid.PrivateKeyJwt({ key: key.privateKey, kid: key.kid }),
-      true,
-    ],
+    ['private_key_jwt, pushed request', 'signing', openid.PrivateKeyJwt({ key: key.privateKey, kid: key.kid }), true],
   ])('%s', async (_, clientId, authentication, isPushed) => {
     const config = await openid.discovery(new URL(at.url), clientId, undefined, authentication, {
       algorithm: 'oauth2',
@@ -85,9 +80,7 @@ describe('openid-client', () => {
       [openid.customFetch]: at.fetch(),
     });
     const response = new URL(`${CALLBACK}?code=x&iss=https://evil.example.test`);
-    await expect(
-      openid.authorizationCodeGrant(config, response, { pkceCodeVerifier: 'v' }),
-    ).rejects.toMatchObject({
+    await expect(openid.authorizationCodeGrant(config, response, { pkceCodeVerifier: 'v' })).rejects.toMatchObject({
       code: 'OAUTH_INVALID_RESPONSE',
     });
   });

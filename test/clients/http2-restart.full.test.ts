@@ -28,7 +28,5 @@ test('a rolling restart under constant load loses no request of HTTP/2 clients',
   ];
   await replicas.restart((count) => waitForMore(clients, Math.ceil(count / 25)));
   for (const { stop } of clients) await stop();
-  expect(clients.map(({ name, failures }) => [name, failures])).toEqual(
-    clients.map(({ name }) => [name, []]),
-  );
+  expect(clients.map(({ name, failures }) => [name, failures])).toEqual(clients.map(({ name }) => [name, []]));
 }, 240_000);

@@ -21,9 +21,7 @@ beforeEach(() => {
     if (isPoll) at.gateway.clock.advance((milliseconds ?? 0) / 1_000);
     return real(run, isPoll ? 0 : milliseconds, ...args);
   };
-  vi.spyOn(globalThis, 'setTimeout').mockImplementation(
-    Object.assign(passing, { __promisify__: real.__promisify__ }),
-  );
+  vi.spyOn(globalThis, 'setTimeout').mockImplementation(Object.assign(passing, { __promisify__: real.__promisify__ }));
 });
 afterEach(() => void vi.restoreAllMocks());
 
@@ -41,8 +39,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
       const isPoll = options.body instanceof URLSearchParams && options.body.has('device_code');
       if (isPoll && (polls += 1) === 2) await real(target, options);
       const response = await real(target, options);
-      if (isPoll)
-        reported.push(response.ok ? 'granted' : String((await readJson(response.clone()))['error']));
+      if (isPoll) reported.push(response.ok ? 'granted' : String((await readJson(response.clone()))['error']));
       if (reported.at(-1) === 'slow_down') await at.approve(codes.user_code);
       return response;
     };
@@ -55,12 +52,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
     const first = await openid.pollDeviceAuthorizationGrant(config, codes);
     expect(reported).toEqual(['authorization_pending', 'slow_down', 'granted']);
 
-    const call = await openid.fetchProtectedResource(
-      config,
-      first.access_token,
-      new URL(`${at.url}/files/1`),
-      'GET',
-    );
+    const call = await openid.fetchProtectedResource(config, first.access_token, new URL(`${at.url}/files/1`), 'GET');
     expect(call.status).toBe(200);
     const second = await openid.refreshTokenGrant(config, String(first.refresh_token));
     expect(second.access_token).not.toBe(first.access_token);

@@ -19,8 +19,7 @@ export async function installPythonTools(requirements = REQUIREMENTS): Promise<s
   const lock = `${folder}.lock`;
   const until = Date.now() + 2 * LIMIT_MS;
   while (!existsSync(folder)) {
-    if (Date.now() > until)
-      throw new Error(`${folder} was not installed in time; another process holds ${lock}`);
+    if (Date.now() > until) throw new Error(`${folder} was not installed in time; another process holds ${lock}`);
     if (!reserve(lock)) {
       await new Promise((resolve) => setTimeout(resolve, 200));
       continue;
@@ -66,9 +65,7 @@ function createEnvironment(folder: string, requirements: string): void {
 function run(command: string, args: readonly string[]): void {
   const { status, stderr, error } = spawnSync(command, args, { encoding: 'utf8', timeout: LIMIT_MS });
   if (status !== 0)
-    throw new Error(
-      `${command} ${args.join(' ')}: ${status} ${error?.message ?? ''} ${stderr.slice(-2_000)}`,
-    );
+    throw new Error(`${command} ${args.join(' ')}: ${status} ${error?.message ?? ''} ${stderr.slice(-2_000)}`);
 }
 
 export interface RunOptions {
@@ -103,6 +100,4 @@ export async function runPython(
   return finished;
 }
 
-export type OnLine = (
-  line: string,
-) => string | undefined | Promise<string | undefined> | Promise<void> | void;
+export type OnLine = (line: string) => string | undefined | Promise<string | undefined> | Promise<void> | void;

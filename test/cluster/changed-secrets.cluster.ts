@@ -52,17 +52,14 @@ const clientOf = (pod: Pod, as = shop.exporter) =>
 /** Waits until every pod satisfies the condition; logs how long it took. */
 async function waitForEveryPod(what: string, check: (pod: Pod) => Promise<boolean>): Promise<void> {
   const begun = performance.now();
-  for (const pod of pods)
-    await until(`${what} at ${pod.name}`, () => check(pod).catch(() => false), TAKEN_UP_SECONDS);
+  for (const pod of pods) await until(`${what} at ${pod.name}`, () => check(pod).catch(() => false), TAKEN_UP_SECONDS);
   console.log(`${what}: ${((performance.now() - begun) / 1_000).toFixed(1)} s`);
 }
 
 /** The counter that the alert rules of deploy/monitoring watch. */
 async function countRejectedReloads(pod: Pod): Promise<number> {
   const response = await fetch(`http://${pod.address}:9443/metrics`);
-  const lines = (await response.text()).matchAll(
-    /^gatehouse_config_reload_failed_total(?:\{[^}]*\})? (\d+)$/gm,
-  );
+  const lines = (await response.text()).matchAll(/^gatehouse_config_reload_failed_total(?:\{[^}]*\})? (\d+)$/gm);
   return [...lines].reduce((sum, [, count]) => sum + Number(count), 0);
 }
 
@@ -85,8 +82,7 @@ test('a new server certificate is served', async () => {
 
 test('a certificate with the key of another is rejected and counted, and the old one stays', async () => {
   const [broken, next] = [await issueServer(shop.ca), await issueServer(shop.ca)];
-  const serials = () =>
-    Promise.all(pods.map(({ address }) => readServerCertificate(address, 8_443, shop.ca.pem)));
+  const serials = () => Promise.all(pods.map(({ address }) => readServerCertificate(address, 8_443, shop.ca.pem)));
   const before = await serials();
   await expectRejection('the certificate with a wrong key is rejected', () =>
     shop.writeSecret('gatehouse-tls', { 'tls.crt': broken.pem, 'tls.key': next.keyPem }),
@@ -155,9 +151,7 @@ test('a changed configuration applies, and an invalid one is rejected and counte
     'the changed route applies',
     async (pod) => (await clientOf(pod).get('/status')).status === 200,
   );
-  await expectRejection('the invalid configuration is rejected', () =>
-    write(`${opened}\nnoSuchSetting: true\n`),
-  );
+  await expectRejection('the invalid configuration is rejected', () => write(`${opened}\nnoSuchSetting: true\n`));
   for (const pod of pods) expect((await clientOf(pod).get('/status')).status).toBe(200);
   await write(original);
   await waitForEveryPod(

@@ -58,8 +58,7 @@ export function createServiceClient({ address, port = 443, ca, as }: ServiceClie
     get,
     post,
     grant: async () => toGrant(await post('/Authorize/Certificate', { client_id: CLIENT_ID, scope: SCOPE })),
-    refresh: (refreshToken) =>
-      post('/Authorize/Token', { client_id: CLIENT_ID, refresh_token: refreshToken }),
+    refresh: (refreshToken) => post('/Authorize/Token', { client_id: CLIENT_ID, refresh_token: refreshToken }),
     revoke: (accessToken) => get('/authsvc/Revoke/Token', accessToken),
     async authorizeDevice() {
       const codes = await post('/Authorize/Device', { client_id: CLIENT_ID, scope: SCOPE });
@@ -80,9 +79,7 @@ export function createServiceClient({ address, port = 443, ca, as }: ServiceClie
       } finally {
         await agent.destroy();
       }
-      return toGrant(
-        await post('/Authorize/Token', { client_id: CLIENT_ID, grant_type: DEVICE_GRANT, device_code }),
-      );
+      return toGrant(await post('/Authorize/Token', { client_id: CLIENT_ID, grant_type: DEVICE_GRANT, device_code }));
     },
   };
 }

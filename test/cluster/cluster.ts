@@ -73,8 +73,7 @@ export async function startCluster({ folder, cgroup, images }: ClusterOptions): 
     daemons.push(daemon);
     return daemon;
   };
-  const startProgram = (name: ClusterProgram, args: readonly string[]): Daemon =>
-    start(clusterProgram(name), args);
+  const startProgram = (name: ClusterProgram, args: readonly string[]): Daemon => start(clusterProgram(name), args);
   const waitUntil = (what: string, check: () => Promise<boolean>): Promise<boolean> =>
     until(
       what,
@@ -124,12 +123,7 @@ async function writeCertificates(write: Write): Promise<string> {
   const ca = await createCa({ name: 'CN=cluster' });
   const server = await issueServer(ca, {
     commonName: 'kube-apiserver',
-    dnsNames: [
-      'kubernetes',
-      'kubernetes.default',
-      'kubernetes.default.svc',
-      'kubernetes.default.svc.cluster.local',
-    ],
+    dnsNames: ['kubernetes', 'kubernetes.default', 'kubernetes.default.svc', 'kubernetes.default.svc.cluster.local'],
     addresses: [NODE_ADDRESS, API_SERVICE_ADDRESS, '127.0.0.1'],
   });
   const client = await issue(ca, { commonName: 'kube-apiserver', subject: [{ O: ['system:masters'] }] });

@@ -14,9 +14,7 @@ export interface Shell {
   /** Returns stdout; the command must succeed. */
   run(command: string, options?: { readonly input?: string; readonly seconds?: number }): Promise<string>;
   /** For commands that may fail. */
-  attempt(
-    command: string,
-  ): Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>;
+  attempt(command: string): Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>;
   write(name: string, content: string): string;
 }
 

@@ -9,10 +9,7 @@ describe.runIf(HAS_IPV6)('in a dual-stack cluster', () => {
   let addresses: readonly string[];
   beforeAll(async () => {
     shop = await createShop('dual-stack');
-    await shop.apply(
-      createIpv6Service('orders6', 'orders', 8_080),
-      createIpv6Service('redis6', 'redis', 6_379),
-    );
+    await shop.apply(createIpv6Service('orders6', 'orders', 8_080), createIpv6Service('redis6', 'redis', 6_379));
     const values = gatewayValues(shop.namespace);
     await startGateway(shop, {
       ...values,
@@ -24,9 +21,9 @@ describe.runIf(HAS_IPV6)('in a dual-stack cluster', () => {
         upstreams: { default: { url: `http://orders6.${shop.namespace}.svc:8080` } },
       },
     });
-    const { clusterIPs } = JSON.parse(
-      await shop.kubectl("get service gate-gatehouse -o jsonpath='{.spec}'"),
-    ) as { readonly clusterIPs: readonly string[] };
+    const { clusterIPs } = JSON.parse(await shop.kubectl("get service gate-gatehouse -o jsonpath='{.spec}'")) as {
+      readonly clusterIPs: readonly string[];
+    };
     addresses = clusterIPs;
   });
   afterAll(() => shop?.remove());

@@ -158,9 +158,7 @@ function createHttp1Client(
       request.on('response', (response) => {
         response.on('error', (error) => finish(`body: ${describe(error)}`));
         response.on('end', () =>
-          finish(
-            response.statusCode === 200 && response.complete ? undefined : `status ${response.statusCode}`,
-          ),
+          finish(response.statusCode === 200 && response.complete ? undefined : `status ${response.statusCode}`),
         );
         response.resume();
       });
@@ -176,8 +174,7 @@ function createHttp2Client({ address, port = 443, ca, token, path = '/files/a' }
     const opened = connectHttp2(`https://${HOST}:${port}`, {
       ca,
       servername: HOST,
-      lookup: (_name, { all }, done) =>
-        all === true ? done(null, [{ address, family: 4 }]) : done(null, address, 4),
+      lookup: (_name, { all }, done) => (all === true ? done(null, [{ address, family: 4 }]) : done(null, address, 4)),
     });
     // The request reports it.
     opened.on('error', () => {});

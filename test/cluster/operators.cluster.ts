@@ -30,12 +30,7 @@ test('objects for cert-manager and the Prometheus operator are accepted, and gat
   });
   const kinds = 'certificates,servicemonitors,podmonitors,prometheusrules';
   const created = await shop.kubectl(`get ${kinds} -o jsonpath='{.items[*].kind}'`);
-  expect(created.split(' ').toSorted()).toEqual([
-    'Certificate',
-    'PodMonitor',
-    'PrometheusRule',
-    'ServiceMonitor',
-  ]);
+  expect(created.split(' ').toSorted()).toEqual(['Certificate', 'PodMonitor', 'PrometheusRule', 'ServiceMonitor']);
   const secret = await shop.kubectl('get certificate gate-gatehouse -o jsonpath={.spec.secretName}');
   expect(secret).toBe('gate-gatehouse-tls');
   const client = await shop.connect('gate-gatehouse');

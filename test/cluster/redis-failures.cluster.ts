@@ -46,10 +46,7 @@ describe('while Redis is unreachable for less than `maxStaleness`', () => {
     } finally {
       reconnect();
     }
-    await until(
-      'a refresh succeeds again',
-      async () => (await client.refresh(kept.refresh_token)).status === 200,
-    );
+    await until('a refresh succeeds again', async () => (await client.refresh(kept.refresh_token)).status === 200);
     await load.more(200);
     const report = await load.stop();
     console.log(describeLoad('Redis partitioned', report));

@@ -45,10 +45,8 @@ export function findObstacle(): string | undefined {
 
 /** What the kernel lacks; needs the installed programs. */
 export function findMissingKernelFeature(): string | undefined {
-  const inNamespace = (script: string): boolean =>
-    spawnSync('unshare', ['--net', 'sh', '-ec', script]).status === 0;
-  if (!inNamespace('ip link add name veth0 type veth peer name veth1'))
-    return 'the kernel has no veth devices';
+  const inNamespace = (script: string): boolean => spawnSync('unshare', ['--net', 'sh', '-ec', script]).status === 0;
+  if (!inNamespace('ip link add name veth0 type veth peer name veth1')) return 'the kernel has no veth devices';
   if (!inNamespace('ip link add name bridge0 type bridge')) return 'the kernel has no bridges';
   const table =
     'add table ip t; add chain ip t c { type nat hook postrouting priority 100; }; add rule ip t c masquerade';

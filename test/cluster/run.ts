@@ -57,10 +57,7 @@ function buildTools(): void {
 }
 
 /** Returns the exit code of the tests. */
-async function runInNamespaces(
-  args: readonly string[],
-  env: Readonly<Record<string, string>>,
-): Promise<number> {
+async function runInNamespaces(args: readonly string[], env: Readonly<Record<string, string>>): Promise<number> {
   // The namespaces end with this process.
   const namespaces = 'unshare --mount --net --pid --fork --kill-child --mount-proc'.split(' ');
   // Process 1 must reap orphans, which Node does not do.
@@ -116,8 +113,7 @@ try {
   });
 } finally {
   for (const { file, value } of before) if (readFileSync(file, 'utf8') !== value) writeFileSync(file, value);
-  for (const cgroup of cgroups)
-    await removeCgroup(cgroup).catch((error: Error) => console.error(error.message));
+  for (const cgroup of cgroups) await removeCgroup(cgroup).catch((error: Error) => console.error(error.message));
   if (process.env['CLUSTER_KEEP_LOGS'] !== undefined) console.log(`logs: ${folder}`);
   else rmSync(folder, { recursive: true, force: true });
 }

@@ -280,9 +280,7 @@ const waitUntilReady = (
     `${count} pods with ${selector} are ready`,
     async () => {
       const pods = await listPods();
-      return (
-        pods.length === count && pods.every(({ isReady, isTerminating }) => isReady && !isTerminating) && pods
-      );
+      return pods.length === count && pods.every(({ isReady, isTerminating }) => isReady && !isTerminating) && pods;
     },
     300,
   );

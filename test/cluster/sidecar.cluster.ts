@@ -44,9 +44,7 @@ describe.each([
     for (const command of commands) await shop.shell.run(command.replace('YOUR-APPLICATION', application));
     await shop.kubectl(`rollout status deployment/${application} --timeout=180s`);
     const kind = native ? 'initContainers' : 'containers';
-    const names = await shop.kubectl(
-      `get deployment ${application} -o jsonpath={.spec.template.spec.${kind}[*].name}`,
-    );
+    const names = await shop.kubectl(`get deployment ${application} -o jsonpath={.spec.template.spec.${kind}[*].name}`);
     expect(names).toContain('gatehouse');
     await waitForPods(shop, `app=${application}`, 2);
   });

@@ -67,9 +67,7 @@ describe('a gateway with two pods on Redis, under a steady load', () => {
     return { load, watch };
   };
   /** Ends the load, and prints what happened. */
-  const end = async (
-    what: string,
-  ): Promise<{ readonly report: LoadReport; readonly grants: GrantReport }> => {
+  const end = async (what: string): Promise<{ readonly report: LoadReport; readonly grants: GrantReport }> => {
     const [report, grants] = [await load?.stop(), await watch?.stop()];
     await logs?.stop();
     if (report === undefined || grants === undefined) throw new Error('no load');
@@ -143,9 +141,7 @@ describe('a gateway with two pods on Redis, under a steady load', () => {
     const { load } = await begin();
     await load.more(200);
     const [pod] = await waitForPods(shop, GATEWAY_PODS, 2);
-    const id = await shop.kubectl(
-      `get pod ${pod?.name} -o jsonpath='{.status.containerStatuses[0].containerID}'`,
-    );
+    const id = await shop.kubectl(`get pod ${pod?.name} -o jsonpath='{.status.containerStatuses[0].containerID}'`);
     killContainer(id.replace('containerd://', ''));
     await until('the container was restarted', async () =>
       (await shop.pods(GATEWAY_PODS)).some(({ restarts }) => restarts > 0),
@@ -207,8 +203,7 @@ describe.each(SIDECARS)('a sidecar: $name', ({ id, native, hasPreStop, env }) =>
     const values = sidecarValues(shop.namespace, 'shipping', { native, applicationContainer });
     const notes = await shop.install('side', values);
     await shop.apply(createApplication('shipping', { env }));
-    for (const command of commandsInNotes(notes))
-      await shop.shell.run(command.replace('YOUR-APPLICATION', 'shipping'));
+    for (const command of commandsInNotes(notes)) await shop.shell.run(command.replace('YOUR-APPLICATION', 'shipping'));
     await shop.kubectl('rollout status deployment/shipping --timeout=180s', { seconds: 200 });
     await waitForPods(shop, 'app=shipping', 2);
   });

@@ -42,9 +42,7 @@ test.each(['docs/tutorials/kubernetes-gateway.md', 'docs/tutorials/kubernetes-si
       interpret,
       keepsPorts: true,
     });
-    const restarts = await shell.run(
-      `kubectl -n ${NAMESPACE} get pods -o jsonpath='{.items[*].status..restartCount}'`,
-    );
+    const restarts = await shell.run(`kubectl -n ${NAMESPACE} get pods -o jsonpath='{.items[*].status..restartCount}'`);
     expect(restarts.split(' ').filter((value) => value !== '0')).toEqual([]);
   },
 );

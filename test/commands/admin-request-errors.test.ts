@@ -112,28 +112,14 @@ test('a token file that cannot contain a token is reported, without its content'
     ['first-line\nsecond-line\n', 'has several lines'],
   ] as const) {
     writeFileSync(join(directory, 'no-token'), text);
-    const { code, stderr } = await runAdminCommand([
-      'grants',
-      'list',
-      '--url',
-      url.href,
-      '--token-file',
-      'no-token',
-    ]);
+    const { code, stderr } = await runAdminCommand(['grants', 'list', '--url', url.href, '--token-file', 'no-token']);
     expect([code, stderr]).toEqual([78, expect.stringContaining(why)]);
     expect(stderr).not.toContain('first-line');
   }
 });
 
 test('no command takes a token as an argument, where other users of the machine could read it', async () => {
-  const { code, stderr } = await runAdminCommand([
-    'grants',
-    'list',
-    '--url',
-    'http://127.0.0.1:1',
-    '--token',
-    'abc',
-  ]);
+  const { code, stderr } = await runAdminCommand(['grants', 'list', '--url', 'http://127.0.0.1:1', '--token', 'abc']);
   expect([code, stderr]).toEqual([64, expect.not.stringContaining('abc')]);
 });
 
@@ -175,17 +161,14 @@ test.each([
   ['nothing', 'null', 'is not a gatehouse admin listener'],
   ['a list', '[]', 'is not a gatehouse admin listener'],
   ['grants that are none', '{"grants":[null]}', 'sent a response without grants; is it gatehouse?'],
-])(
-  'a server that is not gatehouse (%s) is reported as such, not as an internal error',
-  async (_, body, why) => {
-    const url = await startServer((_request, response) => void response.end(body));
-    expect(await list(url)).toMatchObject({
-      code: 69,
-      stdout: '',
-      stderr: expect.stringContaining(`${url.origin} ${why}`),
-    });
-  },
-);
+])('a server that is not gatehouse (%s) is reported as such, not as an internal error', async (_, body, why) => {
+  const url = await startServer((_request, response) => void response.end(body));
+  expect(await list(url)).toMatchObject({
+    code: 69,
+    stdout: '',
+    stderr: expect.stringContaining(`${url.origin} ${why}`),
+  });
+});
 
 test('control characters in a response are escaped, and an invalid time is shown verbatim', async () => {
   const body = { 'a\u001b[2J': 'b\u009b31m', until: 'never', ended: { 'client\u001b]0;x\u0007': 'c\u202e' } };
@@ -207,10 +190,7 @@ test('standard input longer than a token is rejected, not truncated', async () =
     requestCount += 1;
     response.end('{"grants":[]}');
   });
-  const reported = await runAdminCommand(
-    ['grants', 'list', '--url', url.href, '--token-file', '-'],
-    'x'.repeat(5_000),
-  );
+  const reported = await runAdminCommand(['grants', 'list', '--url', url.href, '--token-file', '-'], 'x'.repeat(5_000));
   expect(reported).toMatchObject({ code: 78, stderr: expect.stringContaining('standard input is too long') });
   expect(requestCount).toBe(0);
 });

@@ -40,8 +40,7 @@ beforeEach(() => {
 afterEach(() => rmSync(machine, { recursive: true, force: true }));
 
 /** In a separate process, because the store is open in this one. */
-const backup = (to: string) =>
-  runGatehouse(['backup', '--config', join(gateway.folder, 'gatehouse.yaml'), to]);
+const backup = (to: string) => runGatehouse(['backup', '--config', join(gateway.folder, 'gatehouse.yaml'), to]);
 const restore = (from: string, ...more: string[]) =>
   runCommand(['restore', '--config', join(machine, 'gatehouse.yaml'), from, ...more]);
 
@@ -82,9 +81,7 @@ test('after restoring a backup made under load with the same keys, live grants c
   restoreKeys();
   const restored = await restore(file);
   expect(restored, restored.stderr).toMatchObject({ code: 0, stderr: '' });
-  expect(restored.stdout).toMatch(
-    /restored \d+ records\nThe key file matches\. You can start gatehouse now\.\n$/,
-  );
+  expect(restored.stdout).toMatch(/restored \d+ records\nThe key file matches\. You can start gatehouse now\.\n$/);
 
   const other = await openGateway({
     settings: writeAndLoadSettings(machine, baseSettings(gateway.upstream.port)),

@@ -100,11 +100,7 @@ directories: { staff: { label: local, derive: true } }
     ['certificates.issuers[0].identityFrom', 7, expect.stringContaining('must be commonName')],
     ['listen.port', 2, expect.stringContaining('must be')],
     ['listen.tls.key', 3, '/server-key.pem is not the private key of the certificate in /server.pem'],
-    [
-      expect.stringMatching(/^certificates\.issuers\[[01]\]/),
-      expect.any(Number),
-      '/ca.pem contains no certificate',
-    ],
+    [expect.stringMatching(/^certificates\.issuers\[[01]\]/), expect.any(Number), '/ca.pem contains no certificate'],
   ]);
 });
 
@@ -136,9 +132,7 @@ test('warnings name setting and line', async () => {
   const file = join(folder, 'gatehouse.yaml');
   writeFileSync(file, 'listen: { behindTls: true }\nintegrations:\n  - { clientId: a, scope: f }\n');
   const { stderr } = await runCommand(['check', '-c', file]);
-  expect(stderr).toContain(
-    'warning: integrations[0].access: is empty, so this integration cannot be used (line 3)\n',
-  );
+  expect(stderr).toContain('warning: integrations[0].access: is empty, so this integration cannot be used (line 3)\n');
 });
 
 test('a terminal gets colours and wrapped lines; NO_COLOR, FORCE_COLOR and a pipe are respected', async () => {
@@ -176,10 +170,7 @@ directories:
   expect((await runCommand(['check', '-c', file])).stderr).toContain(
     'certificates.issuers[0].trustDomain: is not set, so SPIFFE IDs of this issuer are refused, and spiffe://example.org/billing can never sign in with it; set trustDomain: example.org',
   );
-  for (const issuer of [
-    '{ file: ca.pem, trustDomain: example.org }',
-    '{ file: ca.pem, identityFrom: dnsName }',
-  ]) {
+  for (const issuer of ['{ file: ca.pem, trustDomain: example.org }', '{ file: ca.pem, identityFrom: dnsName }']) {
     write(issuer);
     expect((await runCommand(['check', '-c', file])).stderr).not.toContain('SPIFFE');
   }

@@ -4,11 +4,7 @@ import { stringify } from 'yaml';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { runCommand } from '../support/command-in-process.ts';
-import {
-  type ForeignIssuerServer,
-  startForeignIssuer,
-  withTrustedIssuer,
-} from '../support/foreign-issuer-server.ts';
+import { type ForeignIssuerServer, startForeignIssuer, withTrustedIssuer } from '../support/foreign-issuer-server.ts';
 import { LDAP_SETTINGS, type LdapServer, startLdapServer } from '../support/ldap-server.ts';
 import {
   CLIENT,
@@ -61,10 +57,7 @@ interface Addresses {
   readonly upstreamCa: string;
 }
 
-async function check(
-  { redisUrl, issuerUrl, ldapUrl, providerUrl, upstreamCa }: Addresses,
-  ...args: string[]
-) {
+async function check({ redisUrl, issuerUrl, ldapUrl, providerUrl, upstreamCa }: Addresses, ...args: string[]) {
   const base = baseSettings(9);
   const settings: SettingsInput = {
     ...withTrustedIssuer({ url: issuerUrl })(base),
@@ -112,9 +105,7 @@ test('check --connect prints a line for each dependency that it has reached', as
   const lines = stdout.split('\n');
   expect(lines.slice(0, SETTINGS.length)).toEqual([
     expect.stringMatching(/^ok: store\.url: Redis 127\.0\.0\.1:\d+: connected in \d+ ms/),
-    expect.stringMatching(
-      /^ok: trustedIssuers\.corp: http:\/\/127\.0\.0\.1:\d+: connected in \d+ ms \(1 key\)$/,
-    ),
+    expect.stringMatching(/^ok: trustedIssuers\.corp: http:\/\/127\.0\.0\.1:\d+: connected in \d+ ms \(1 key\)$/),
     expect.stringMatching(/^ok: directories\.corp\.ldap: ldap:\/\/\S+: connected in \d+ ms$/),
     expect.stringMatching(/^ok: signIn\.openid\.login: https:\/\/localhost:\d+: connected in \d+ ms$/),
     expect.stringMatching(/^ok: upstreams\.default: https:\/\/localhost:\d+: connected in \d+ ms$/),
@@ -128,9 +119,7 @@ test('check --connect reports each dependency that it has not reached, with the 
   expect(code).toBe(78);
   expect(stdout.trim().split('\n')).toEqual([
     'failed: store.url: Redis 127.0.0.1:1: Redis: connection refused',
-    expect.stringMatching(
-      /^failed: trustedIssuers\.corp: http:\/\/127\.0\.0\.1:1: .*ECONNREFUSED.*; nothing listens/,
-    ),
+    expect.stringMatching(/^failed: trustedIssuers\.corp: http:\/\/127\.0\.0\.1:1: .*ECONNREFUSED.*; nothing listens/),
     expect.stringMatching(
       /^failed: directories\.corp\.ldap: ldap:\/\/127\.0\.0\.1:1: LDAP: .*(?:refused|ECONNREFUSED)/,
     ),
@@ -140,16 +129,11 @@ test('check --connect reports each dependency that it has not reached, with the 
     ),
   ]);
   for (const setting of SETTINGS) expect(stderr).toContain(setting);
-  for (const secret of [PASSWORD, CLIENT.secret, LDAP_SETTINGS.password])
-    expect(stdout + stderr).not.toContain(secret);
+  for (const secret of [PASSWORD, CLIENT.secret, LDAP_SETTINGS.password]) expect(stdout + stderr).not.toContain(secret);
 });
 
 test('check --connect --output json lists the connections', async () => {
-  const { code, stdout } = await check(
-    { ...reachable(), redisUrl: unreachable().redisUrl },
-    '--output',
-    'json',
-  );
+  const { code, stdout } = await check({ ...reachable(), redisUrl: unreachable().redisUrl }, '--output', 'json');
   const report = JSON.parse(stdout) as Record<string, unknown>;
   expect(code).toBe(78);
   expect(report).toMatchObject({ ok: false, problems: [{ path: 'store.url' }] });

@@ -47,11 +47,7 @@ test('valid certificates and CRLs produce no messages', async () => {
 test('Redis is not contacted, and a success message does not claim it was', async () => {
   const { place, config } = await createInstallation();
   expect((await runCommand(['keys', 'new', join(place, 'keys.json')])).code).toBe(0);
-  const redis = [
-    'store.type=redis',
-    'store.url=redis://127.0.0.1:1',
-    `keys.file=${join(place, 'keys.json')}`,
-  ];
+  const redis = ['store.type=redis', 'store.url=redis://127.0.0.1:1', `keys.file=${join(place, 'keys.json')}`];
   const args = ['check', '-c', config, ...redis.flatMap((text) => ['--set', text])];
   const { code, stdout, stderr } = await runCommand(args);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -89,13 +85,7 @@ test('a certificate that expires soon and an expired CRL are warnings', async ()
 test('missing and mismatched files are all reported as problems', async () => {
   const { place, config } = await createInstallation();
   writePki(place, { 'server-key.pem': (await issueServer(await createCa())).keyPem, 'ca.pem': 'nothing' });
-  const { code, stdout, stderr } = await runCommand([
-    'check',
-    '-c',
-    config,
-    '--set',
-    'upstreams.default.ca=none.pem',
-  ]);
+  const { code, stdout, stderr } = await runCommand(['check', '-c', config, '--set', 'upstreams.default.ca=none.pem']);
   expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
   expect(stderr).toContain(`${join(place, 'server-key.pem')} is not the private key of the certificate in`);
   expect(stderr).toContain(`${join(place, 'ca.pem')} contains no certificate (line 3)`);
@@ -218,12 +208,7 @@ test('a public route on the origin of the pages is a warning', async () => {
       `${CONFIGURATION.replace(/routes: .*/, `routes: [${routes}, { path: /**, requires: any-token }]`)}
 integrations: [{ clientId: app, scope: files:read, access: [{ directory: staff }], grants: [device] }]\n`,
     );
-    const { code, stderr } = await runCommand([
-      'check',
-      '-c',
-      config,
-      ...more.flatMap((set) => ['--set', set]),
-    ]);
+    const { code, stderr } = await runCommand(['check', '-c', config, ...more.flatMap((set) => ['--set', set])]);
     expect(code).toBe(0);
     return stderr.includes('warning: pages.url: is not set') ? 'warned' : stderr;
   };

@@ -57,9 +57,7 @@ test.each(['TRACE', 'CONNECT', 'QUERY'])('check warns that %s is never forwarded
 });
 
 test('check accepts the methods that HTTP/1.1 clients can send', async () => {
-  expect(
-    await check('methods: [GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, PROPFIND, MKCOL, REPORT]'),
-  ).toEqual([]);
+  expect(await check('methods: [GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, PROPFIND, MKCOL, REPORT]')).toEqual([]);
 });
 
 /** The notes about methods, as one line each. */
@@ -99,10 +97,7 @@ test.each([
   ['the other route is for another host', [ADMIN_GET, '{ path: /**, public: true, host: other.test }']],
   [
     'all of them are listed',
-    [
-      '{ path: /admin/**, methods: [POST, PUT, PATCH, DELETE], requires: admin:write }',
-      '{ path: /**, public: true }',
-    ],
+    ['{ path: /admin/**, methods: [POST, PUT, PATCH, DELETE], requires: admin:write }', '{ path: /**, public: true }'],
   ],
 ])('check says nothing about methods if %s', async (_, routes) => {
   expect(await listMethodNotes(...routes)).toEqual([]);

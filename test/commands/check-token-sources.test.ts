@@ -51,11 +51,7 @@ test.each([
 
 test.each([
   ['only certificates, and no issuer', `${ACCESS}, grants: [certificate]`, ''],
-  [
-    'only device authorization, which is disabled',
-    `${ACCESS}, grants: [device]`,
-    'device: { enabled: false }',
-  ],
+  ['only device authorization, which is disabled', `${ACCESS}, grants: [device]`, 'device: { enabled: false }'],
   ['no access', '', ''],
   ['access only for a grant type that is off', 'access: [{ directory: staff, grants: [certificate] }]', ''],
   ['access only for a group of a disabled user', 'access: [{ groups: [former] }]', ''],

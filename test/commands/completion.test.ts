@@ -125,14 +125,7 @@ test('files are offered where a path is expected, and nowhere else', async () =>
 
 test('eval of the script, as the help recommends, registers the completion', async () => {
   const { stdout: script } = await runCommand(['completion', 'bash']);
-  const registered = await runChild([
-    'bash',
-    '--norc',
-    '-c',
-    'eval "$1"; complete -p gatehouse',
-    'bash',
-    script,
-  ]);
+  const registered = await runChild(['bash', '--norc', '-c', 'eval "$1"; complete -p gatehouse', 'bash', script]);
   expect(registered.stdout).toBe('complete -F _gatehouse gatehouse\n');
 });
 

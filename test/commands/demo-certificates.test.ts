@@ -95,9 +95,7 @@ test('the certificates conform to RFC 5280, each for one purpose', async () => {
   }
   expect(certificate('server').keyUsage).toEqual(['1.3.6.1.5.5.7.3.1']);
   expect([certificate('ca').ca, certificate('server').ca]).toEqual([true, false]);
-  expect(new Set(['ca', 'server', 'alice', 'bob'].map((name) => certificate(name).serialNumber)).size).toBe(
-    4,
-  );
+  expect(new Set(['ca', 'server', 'alice', 'bob'].map((name) => certificate(name).serialNumber)).size).toBe(4);
 });
 
 test('a CA created by another program keeps its name as issuer', async () => {

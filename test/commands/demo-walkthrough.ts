@@ -154,9 +154,7 @@ export const walkThrough = (shell: string, curl: boolean): object =>
       const kept = ['gatehouse.yaml', 'passwords.txt', 'pki/ca.pem', 'pki/alice.pem', 'data/keys.json'];
       const read = (): string[] =>
         // Free ports are chosen at each start.
-        kept.map((file) =>
-          readFileSync(join(demo.folder, file), 'utf8').replaceAll(/(?<=localhost:|port: )\d+/g, ''),
-        );
+        kept.map((file) => readFileSync(join(demo.folder, file), 'utf8').replaceAll(/(?<=localhost:|port: )\d+/g, ''));
       const before = read();
       const again = await startDemo(folder, { args: PORTS });
       onTestFinished(async () => void (await again.stop()));

@@ -32,13 +32,7 @@ const listSerials = (text: string): readonly string[] =>
 test('creates a CA, a server certificate and client certificates, marked as for development, for 90 days', async () => {
   const cwd = testFolder();
   const hosts = ['api.example.test', '*.Apps.example.test', '192.0.2.7', '2001:db8::ffff:7'];
-  const args = [
-    ...hosts.flatMap((host) => ['--host', host]),
-    '--client',
-    'alice',
-    '--client',
-    'bob@example.test',
-  ];
+  const args = [...hosts.flatMap((host) => ['--host', host]), '--client', 'alice', '--client', 'bob@example.test'];
   const { code, stderr } = await runCommand(['dev-ca', ...args, 'pki'], { cwd });
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
 
@@ -57,9 +51,9 @@ test('creates a CA, a server certificate and client certificates, marked as for 
     if (name === 'ca') continue;
     const purpose = name === 'server' ? 'sslserver' : 'sslclient';
     const files = ['-CAfile', join(folder, 'ca.pem'), join(folder, `${name}.pem`)];
-    expect(
-      await runChild(['openssl', 'verify', '-x509_strict', '-purpose', purpose, ...files]),
-    ).toMatchObject({ code: 0 });
+    expect(await runChild(['openssl', 'verify', '-x509_strict', '-purpose', purpose, ...files])).toMatchObject({
+      code: 0,
+    });
   }
   expect(readCertificate(folder, 'ca').subject).toMatch(/CN=gatehouse CA [0-9a-f]{8}\\?, development only/);
   expect(readCertificate(folder, 'alice').subject).toMatch(/^CN=alice$/m);
@@ -175,9 +169,7 @@ test('--client adds a certificate to the CA of the folder, and changes no other 
   expect(read()).toEqual(expect.arrayContaining(before));
   expect(readdirSync(folder)).toHaveLength(before.length + 2);
   const files = ['-CAfile', join(folder, 'ca.pem'), join(folder, 'billing.pem')];
-  expect(
-    await runChild(['openssl', 'verify', '-x509_strict', '-purpose', 'sslclient', ...files]),
-  ).toMatchObject({
+  expect(await runChild(['openssl', 'verify', '-x509_strict', '-purpose', 'sslclient', ...files])).toMatchObject({
     code: 0,
   });
   const days = (readCertificate(folder, 'billing').validToDate.getTime() - Date.now()) / 86_400_000;
@@ -206,25 +198,21 @@ test('the CAs of two folders have different names', async () => {
   const cwd = testFolder();
   await runCommand(['dev-ca', 'one'], { cwd });
   await runCommand(['dev-ca', 'two'], { cwd });
-  expect(readCertificate(join(cwd, 'one'), 'ca').subject).not.toBe(
-    readCertificate(join(cwd, 'two'), 'ca').subject,
-  );
+  expect(readCertificate(join(cwd, 'one'), 'ca').subject).not.toBe(readCertificate(join(cwd, 'two'), 'ca').subject);
 });
 
 test('a running gateway refuses a certificate once --revoke has listed it, and no other', async () => {
   const cwd = testFolder();
   const folder = join(cwd, 'pki');
   writeConfiguration(cwd, ', crls: [pki/crl.pem]');
-  const created = await runCommand(
-    ['dev-ca', '--client', 'alice', '--client', 'billing', '--client', 'carol', 'pki'],
-    { cwd },
-  );
+  const created = await runCommand(['dev-ca', '--client', 'alice', '--client', 'billing', '--client', 'carol', 'pki'], {
+    cwd,
+  });
   const first = await runCommand(['dev-ca', '--revoke', 'carol', 'pki'], { cwd });
   expect(first).toMatchObject({ code: 0, stderr: '' });
   expect(first.stdout).toContain('\n  certificates:\n    crls: [pki/crl.pem]\n');
   const server = await serve(cwd);
-  const ask = async (name: string) =>
-    request(cwd, readRequest(created.stdout).replaceAll('alice', name), server.port);
+  const ask = async (name: string) => request(cwd, readRequest(created.stdout).replaceAll('alice', name), server.port);
   const refusal = { error: 'invalid_client' };
   expect(await ask('carol')).toMatchObject(refusal);
   expect(await ask('billing')).toMatchObject({ scope: 'f' });
@@ -368,9 +356,7 @@ test('nothing is overwritten, and nothing is written beside an existing file', a
   writeFileSync(join(cwd, 'pki/alice-key.pem'), 'precious');
   const { code, stdout, stderr } = await runCommand(['dev-ca', '--client', 'alice', 'pki'], { cwd });
   expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
-  expect(stderr).toMatch(
-    /^gatehouse: .*alice-key\.pem exists already, and nothing is overwritten; [^\n]+\n$/,
-  );
+  expect(stderr).toMatch(/^gatehouse: .*alice-key\.pem exists already, and nothing is overwritten; [^\n]+\n$/);
   expect(readdirSync(join(cwd, 'pki'))).toEqual(['alice-key.pem']);
   expect(readFileSync(join(cwd, 'pki/alice-key.pem'), 'utf8')).toBe('precious');
   // Other files in the folder do not matter.

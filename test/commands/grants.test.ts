@@ -122,9 +122,7 @@ describe('gatehouse grants, with two workers', () => {
       expect((await grants('revoke', '--name', 'alice')).stderr).toContain('of this user; add --yes');
       expect(await grants('revoke', '--name', 'nobody', '--yes')).toMatchObject({
         code: 64,
-        stderr: expect.stringContaining(
-          'gatehouse: No user and no live grant has this name. Revoke users of a',
-        ),
+        stderr: expect.stringContaining('gatehouse: No user and no live grant has this name. Revoke users of a'),
       });
       expect(await grants('revoke', '--client', 'report-runer', '--yes')).toMatchObject({
         code: 64,
@@ -162,12 +160,7 @@ describe('gatehouse grants, with two workers', () => {
     expect((await grants('revoke')).code).toBe(64);
     expect((await grants('delete')).code).toBe(64);
     writeFileSync(folder.file('wrong-token'), 'not the token at all\n');
-    const wrong = [
-      '--url',
-      `http://127.0.0.1:${server.adminPort}`,
-      '--token-file',
-      folder.file('wrong-token'),
-    ];
+    const wrong = ['--url', `http://127.0.0.1:${server.adminPort}`, '--token-file', folder.file('wrong-token')];
     expect(await runCommand(['grants', 'list', ...wrong])).toMatchObject({
       code: 77,
       stderr: `gatehouse: The token in ${folder.file('wrong-token')} is not the one in admin.tokenFile of the gatehouse at http://127.0.0.1:${server.adminPort}, or gatehouse rejects that file because other users can read it (its log then has admin_token_refused).\n`,

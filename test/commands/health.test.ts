@@ -52,8 +52,7 @@ test('not ready: the failed checks and their problems are reported', async () =>
   expect(await runCommand(['health', '--url', url])).toEqual({
     code: 69,
     stdout: '',
-    stderr:
-      'gatehouse: not ready: store (Redis: the connection is\\u{1b}[2J down), workers (0 of 2 are ready)\n',
+    stderr: 'gatehouse: not ready: store (Redis: the connection is\\u{1b}[2J down), workers (0 of 2 are ready)\n',
   });
   const { code, stdout } = await runCommand(['health', '--url', url, '--output', 'json']);
   expect(code).toBe(69);
@@ -77,16 +76,12 @@ test.each(['', 'null', '[]', '{"checks":{}}', '{"checks":[null]}', `{"checks":"$
 test('connection refused: exit code 69', async () => {
   const { code, stderr } = await runCommand(['health', '--url', 'http://127.0.0.1:1']);
   expect(code).toBe(69);
-  expect(stderr).toMatch(
-    /cannot be reached: nothing listens at this address; is it running\? \(ECONNREFUSED\)\n$/,
-  );
+  expect(stderr).toMatch(/cannot be reached: nothing listens at this address; is it running\? \(ECONNREFUSED\)\n$/);
 });
 
 test('a listener that never responds: exit code 69 after two seconds', async () => {
   const sockets: Socket[] = [];
-  const port = await startServer(
-    createSocketServer((socket) => void sockets.push(socket.on('error', () => {}))),
-  );
+  const port = await startServer(createSocketServer((socket) => void sockets.push(socket.on('error', () => {}))));
   const limit = vi.spyOn(AbortSignal, 'timeout');
   onTestFinished(() => {
     limit.mockRestore();

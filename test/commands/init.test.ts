@@ -54,14 +54,7 @@ async function prepare(cwd: string, { next }: Written): Promise<CommandResult | 
   return last;
 }
 
-const OPENID = [
-  '--sign-in',
-  'openid',
-  '--openid-issuer',
-  'https://login.example.com',
-  '--user',
-  'eve@example.com',
-];
+const OPENID = ['--sign-in', 'openid', '--openid-issuer', 'https://login.example.com', '--user', 'eve@example.com'];
 const COMBINATIONS = [
   ['--store', 'embedded'],
   ['--store', 'redis'],
@@ -125,11 +118,7 @@ async function serve(cwd: string, written: Written): Promise<string[]> {
   return parse(written.next.at(-1) ?? '');
 }
 
-async function expectForwarded(
-  cwd: string,
-  port: number,
-  env: Readonly<Record<string, string>>,
-): Promise<void> {
+async function expectForwarded(cwd: string, port: number, env: Readonly<Record<string, string>>): Promise<void> {
   const { stdout: token } = await runCommand(['token'], { cwd, env });
   const https = createHttpsClient({ port, ca: readFileSync(join(cwd, 'pki/ca.pem'), 'utf8') });
   onTestFinished(() => https.close());
@@ -139,9 +128,9 @@ async function expectForwarded(
     text: 'GET /orders/7 by my-client',
   });
   // The printed sign-in asks for api:read.
-  expect(
-    await https.request({ method: 'DELETE', path: '/orders/7', headers: { authorization } }),
-  ).toMatchObject({ status: 403 });
+  expect(await https.request({ method: 'DELETE', path: '/orders/7', headers: { authorization } })).toMatchObject({
+    status: 403,
+  });
   expect(await https.request({ path: '/orders/7' })).toMatchObject({ status: 401 });
 }
 
@@ -163,16 +152,7 @@ test.each(chooseVariants(['Redis'], []))(
     onTestFinished(() => redis.stop());
     const env = { GATEHOUSE_HOME: join(cwd, 'home') };
     const base = ['--public-url', `https://localhost:${port}`, '--upstream', await startApi()];
-    const written = await init(
-      cwd,
-      ...base,
-      '--sign-in',
-      'password',
-      '--store',
-      'redis',
-      '--redis-url',
-      redis.url,
-    );
+    const written = await init(cwd, ...base, '--sign-in', 'password', '--store', 'redis', '--redis-url', redis.url);
     const { user = '', password = '' } = written;
     const login = await serve(cwd, written);
     let shown = '';
@@ -184,9 +164,9 @@ test.each(chooseVariants(['Redis'], []))(
     const browser = new FormBrowser({ agent });
     await browser.open(page);
     await browser.submit('/device');
-    expect(
-      (await browser.submit('/sign-in', { user_name: user, password: `${password}x` })).text,
-    ).not.toContain('/approve');
+    expect((await browser.submit('/sign-in', { user_name: user, password: `${password}x` })).text).not.toContain(
+      '/approve',
+    );
     await browser.submit('/sign-in', { user_name: user, password });
     await browser.submit('/approve');
     expect((await signingIn).code).toBe(0);
@@ -200,9 +180,7 @@ test('an agent of the Model Context Protocol gets one scope for one path, and in
   const { code, stdout } = await runCommand(args, { cwd });
   expect(code).toBe(0);
   expect(stdout).toMatch(/--scope mcp:use /);
-  expect(stdout).toMatch(
-    /\nAgents connect to https:\/\/localhost:8443\/mcp with the client ID my-agent\.\n$/,
-  );
+  expect(stdout).toMatch(/\nAgents connect to https:\/\/localhost:8443\/mcp with the client ID my-agent\.\n$/);
   const written = parseYaml(readFileSync(join(cwd, 'gatehouse.yaml'), 'utf8')) as SettingsInput;
   expect(written.integrations).toMatchObject([{ clientId: 'my-agent', scope: 'mcp:use' }]);
   expect(written.routes).toEqual([{ path: '/mcp', requires: 'mcp:use' }]);
@@ -224,9 +202,7 @@ test('an existing file is not overwritten, and is refused before any question', 
   expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
   expect(stderr).toMatch(/^gatehouse: gatehouse\.yaml exists already, and nothing is overwritten; [^\n]+\n$/);
   expect(readFileSync(join(cwd, 'gatehouse.yaml'), 'utf8')).toBe('precious\n');
-  expect((await init(cwd, '--yes', 'conf/other.yaml')).next[0]).toBe(
-    'gatehouse dev-ca --client my-client conf/pki',
-  );
+  expect((await init(cwd, '--yes', 'conf/other.yaml')).next[0]).toBe('gatehouse dev-ca --client my-client conf/pki');
 });
 
 test.each([
@@ -380,22 +356,19 @@ test('the end of the input cancels, and nothing is written', async () => {
 const SCRIPT = '/usr/bin/script';
 const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
 
-test.runIf(existsSync(SCRIPT))(
-  'the process asks on a real terminal, and ends after the last answer',
-  async () => {
-    const cwd = testFolder();
-    const program = `'${process.execPath}' '${ENTRY}' init`;
-    const { stdout, status } = spawnSync(SCRIPT, ['-qec', program, '/dev/null'], {
-      cwd,
-      input: '\n'.repeat(20),
-      encoding: 'utf8',
-      timeout: 60_000,
-    });
-    expect(stdout).toContain('Wrote gatehouse.yaml.');
-    expect(status).toBe(0);
-    expect(readdirSync(cwd)).toEqual(['gatehouse.yaml']);
-  },
-);
+test.runIf(existsSync(SCRIPT))('the process asks on a real terminal, and ends after the last answer', async () => {
+  const cwd = testFolder();
+  const program = `'${process.execPath}' '${ENTRY}' init`;
+  const { stdout, status } = spawnSync(SCRIPT, ['-qec', program, '/dev/null'], {
+    cwd,
+    input: '\n'.repeat(20),
+    encoding: 'utf8',
+    timeout: 60_000,
+  });
+  expect(stdout).toContain('Wrote gatehouse.yaml.');
+  expect(status).toBe(0);
+  expect(readdirSync(cwd)).toEqual(['gatehouse.yaml']);
+});
 
 test('the next steps of root include how the systemd service can read a file in /etc', () => {
   const path = '/etc/gatehouse/gatehouse.yaml';

@@ -82,9 +82,7 @@ test('login with a certificate, token, whoami, logout', async () => {
   });
 
   const identityOutput = await runClient('whoami', '-p', 'robot');
-  expect(identityOutput.stdout).toMatch(
-    new RegExp(`^identity +${ALICE.replaceAll(/[{}]/g, String.raw`\$&`)}$`, 'm'),
-  );
+  expect(identityOutput.stdout).toMatch(new RegExp(`^identity +${ALICE.replaceAll(/[{}]/g, String.raw`\$&`)}$`, 'm'));
   expect(identityOutput.stdout).toMatch(/^client +report-runner$/m);
 
   const out = await runClient('logout', '-p', 'robot');
@@ -160,15 +158,7 @@ test('an unreachable server: exit code 69, and the tokens are kept', async () =>
 });
 
 test('a rejected login is reported with the error of the service', async () => {
-  const rejected = await runClient(
-    'login',
-    ...connectionArgs(),
-    ...certificate,
-    '--scope',
-    'admin:all',
-    '-p',
-    'wide',
-  );
+  const rejected = await runClient('login', ...connectionArgs(), ...certificate, '--scope', 'admin:all', '-p', 'wide');
   expect(rejected.code).toBe(77);
   expect(rejected.stderr).toMatch(/^gatehouse: [^\n]*admin:all[^\n]* \(invalid_scope\)\n$/);
   expect(existsSync(file('kept/wide.json'))).toBe(false);

@@ -123,17 +123,13 @@ test('after the documented commands, grants still work, revoked grants stay revo
       const result = await runLine(line);
       expect(result, `${line}: ${result.stderr}`).toMatchObject({ code: 0 });
       if (line.includes(' restore '))
-        expect(result.stdout).toMatch(
-          /If the old gatehouse still runs, stop it, then back up and restore once more/,
-        );
+        expect(result.stdout).toMatch(/If the old gatehouse still runs, stop it, then back up and restore once more/);
     }
   }
   if (gateway === undefined || late === undefined) throw new Error('the documentation lacks a step');
   expect(await call(gateway, kept)).toBe(200);
   expect((await refresh(gateway, next.refresh_token)).status).toBe(200);
-  expect([await call(gateway, ended), await call(gateway, late), await call(gateway, bobs)]).toEqual([
-    401, 401, 401,
-  ]);
+  expect([await call(gateway, ended), await call(gateway, late), await call(gateway, bobs)]).toEqual([401, 401, 401]);
   for (const { refresh_token: token } of [ended, late, bobs])
     expect((await refresh(gateway, token)).json['Error']).toBe('invalid_grant');
   const exchange = (code: string): Promise<Reply> =>
@@ -241,9 +237,7 @@ test("another installation's Redis, missing or different keys, an unreachable se
   await expect(restore({ keys: { file: 'nowhere.json' } })).rejects.toThrow(/nowhere\.json is missing/);
   await expect(restore({ keys: { file: others } })).rejects.toThrow(/which keys\.file does not have/);
   expect(await redis.keys('gh:*:g')).toEqual([]);
-  await expect(restore({ store: { type: 'redis', url: 'redis://127.0.0.1:1' } })).rejects.toThrow(
-    /connection refused/,
-  );
+  await expect(restore({ store: { type: 'redis', url: 'redis://127.0.0.1:1' } })).rejects.toThrow(/connection refused/);
   writeFileSync(file(), 'not a backup', { mode: 0o600 });
   await redis.flushall();
   await expect(restore()).rejects.toThrow(/was not restored/);

@@ -32,10 +32,7 @@ test('check reports which requests are rejected because of their spelling', asyn
     'note: upstreams.default.paths: requests are rejected if their path differs from routes[0] /admin/** only in letter case or by a trailing slash, because the less strict routes[1] /** would forward them.',
   );
   const one = writeConfiguration(
-    CONFIGURATION.replace(
-      '  - { path: /**',
-      '  - { path: /audit/**, requires: admin:manage }\n  - { path: /**',
-    ),
+    CONFIGURATION.replace('  - { path: /**', '  - { path: /audit/**, requires: admin:manage }\n  - { path: /**'),
   );
   expect((await run('check', one)).stdout).toContain(' (and 1 more such pair).');
   const distinct = setArgs(
@@ -67,19 +64,11 @@ test('explain names the rule whose path differs only in spelling, and the releva
   expect(stdout).toContain(
     '  routes[0] /admin/**: differs only in letter case or by a trailing slash, and is stricter',
   );
-  expect(stdout).toContain(
-    '  routes[1] /**: would match, but an upstream may read the path as one of a stricter rule',
-  );
+  expect(stdout).toContain('  routes[1] /**: would match, but an upstream may read the path as one of a stricter rule');
   expect(stdout).toMatch(
     /^rejected \(404; 401 without a valid token issued by gatehouse\): .*set upstreams\.default\.paths$/m,
   );
-  const same = await run(
-    'explain',
-    file,
-    'GET',
-    '/Admin/x',
-    ...setArgs('upstreams.default.paths.letterCase=same'),
-  );
+  const same = await run('explain', file, 'GET', '/Admin/x', ...setArgs('upstreams.default.paths.letterCase=same'));
   expect(same.stdout).toContain('routes[0] /admin/**: matches');
 });
 
@@ -87,15 +76,7 @@ test('explain reports that a host is not listed and is rejected', async () => {
   const file = writeConfiguration();
   const warned = await run('explain', file, 'GET', '/x', '--host', 'evil.test');
   expect(warned.stdout).toContain('the host is not listed in hosts.allowed: a warning is logged');
-  const rejected = await run(
-    'explain',
-    file,
-    'GET',
-    '/x',
-    '--host',
-    'evil.test',
-    ...setArgs('hosts.others=refuse'),
-  );
+  const rejected = await run('explain', file, 'GET', '/x', '--host', 'evil.test', ...setArgs('hosts.others=refuse'));
   expect(rejected.stdout).toContain('rejected (421): evil.test is not listed in hosts.allowed');
   const listed = await run(
     'explain',
@@ -111,18 +92,12 @@ test('explain reports that a host is not listed and is rejected', async () => {
 
 test('check warns if the list of hosts rejects none', async () => {
   const args = setArgs('hosts.others=refuse', 'hosts.allowed=["*"]');
-  expect((await run('check', writeConfiguration(), ...args)).stderr).toContain(
-    'hosts.others: refuse has no effect',
-  );
+  expect((await run('check', writeConfiguration(), ...args)).stderr).toContain('hosts.others: refuse has no effect');
 });
 
 test('a host with a port or a misplaced wildcard is a problem', async () => {
   for (const host of ['api.test:443', 'a.*.test', 'https://api.test', '']) {
-    const { code, stderr } = await run(
-      'check',
-      writeConfiguration(),
-      ...setArgs(`hosts.allowed=["${host}"]`),
-    );
+    const { code, stderr } = await run('check', writeConfiguration(), ...setArgs(`hosts.allowed=["${host}"]`));
     expect([host, code]).toEqual([host, 78]);
     expect(stderr).toContain('must be a host name without a port');
   }

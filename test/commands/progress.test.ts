@@ -75,11 +75,7 @@ test('the line is removed before an error is reported', async () => {
 });
 
 test.each([
-  [
-    { step: 'copying the store', unit: 'bytes', done: 512 * 2 ** 20 },
-    2,
-    'copying the store: 512 MiB, 256 MiB/s',
-  ],
+  [{ step: 'copying the store', unit: 'bytes', done: 512 * 2 ** 20 }, 2, 'copying the store: 512 MiB, 256 MiB/s'],
   [
     { step: 'verifying the MAC', unit: 'bytes', done: 1.5 * 2 ** 30, total: 2 ** 31 },
     0.1,

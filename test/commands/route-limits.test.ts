@@ -39,9 +39,7 @@ test('check lists the limits of routes, and warns where they count other than ex
   const { code, stdout, stderr } = await run('check');
   expect([code, stderr]).toEqual([0, '']);
   expect(stdout).toContain('note: at most 100/s per address: routes[0] /open\n');
-  expect(stdout).toContain(
-    'note: at most 600/m per client, burst 50, and 9/h per route: routes[2] /files/**\n',
-  );
+  expect(stdout).toContain('note: at most 600/m per client, burst 50, and 9/h per route: routes[2] /files/**\n');
   const workers = await run('check', '--set', 'listen.workers=2');
   expect(workers.stderr).toContain('warning: limits.shared: is false, so each worker and each replica');
   expect((await run('check', '--set', 'listen.workers=2', '--set', 'limits.shared=true')).stderr).toBe('');
@@ -50,10 +48,7 @@ test('check lists the limits of routes, and warns where they count other than ex
 });
 
 test.each([
-  [
-    'routes[0].rate=[{ limit: 5/s, per: identity }]',
-    /routes\[0\]\.rate .*needs a token, but the route is public/,
-  ],
+  ['routes[0].rate=[{ limit: 5/s, per: identity }]', /routes\[0\]\.rate .*needs a token, but the route is public/],
   ['routes[2].rate=0/s', /routes\[2\]\.rate/],
   ['routes[2].rate=[{ limit: off }]', /routes\[2\]\.rate/],
   ['routes[2].rate=[{ limit: 5/s, burst: 0 }]', /routes\[2\]\.rate/],

@@ -24,22 +24,10 @@ describe('O15 the start-up self-check', () => {
       { versions: { ...good.versions, node: '25.9.9' } },
       /^Node must be 26\.0\.0 or later, but is 25\.9\.9/,
     ],
-    [
-      'an old OpenSSL',
-      { versions: { ...good.versions, openssl: '1.1.1w' } },
-      /^OpenSSL must be 3\.0\.0 or later/,
-    ],
+    ['an old OpenSSL', { versions: { ...good.versions, openssl: '1.1.1w' } }, /^OpenSSL must be 3\.0\.0 or later/],
     ['an old undici', { undici: '7.23.9' }, /^undici must be 7\.24\.0 or later, but is 7\.23\.9/],
-    [
-      'certificates unchecked',
-      { env: { NODE_TLS_REJECT_UNAUTHORIZED: '0' } },
-      /^NODE_TLS_REJECT_UNAUTHORIZED=0 /,
-    ],
-    [
-      'a lenient parser',
-      { execArgv: ['--insecure-http-parser'] },
-      /^--insecure-http-parser on the command line/,
-    ],
+    ['certificates unchecked', { env: { NODE_TLS_REJECT_UNAUTHORIZED: '0' } }, /^NODE_TLS_REJECT_UNAUTHORIZED=0 /],
+    ['a lenient parser', { execArgv: ['--insecure-http-parser'] }, /^--insecure-http-parser on the command line/],
     [
       'a lenient parser in NODE_OPTIONS',
       { env: { NODE_OPTIONS: '--max-old-space-size=64 --insecure-http-parser' } },

@@ -25,22 +25,12 @@ test('in a pod, which may have a terminal, the log is JSON', async () => {
 });
 
 test.each([
-  [
-    'SIGTERM',
-    {},
-    (terminal: Child): void => void process.kill(Number(READY.exec(terminal.output())?.[1]), 'SIGTERM'),
-  ],
-  [
-    'Ctrl-C in a pod',
-    { KUBERNETES_SERVICE_HOST: '10.0.0.1' },
-    (terminal: Child): void => terminal.write(CTRL_C),
-  ],
+  ['SIGTERM', {}, (terminal: Child): void => void process.kill(Number(READY.exec(terminal.output())?.[1]), 'SIGTERM')],
+  ['Ctrl-C in a pod', { KUBERNETES_SERVICE_HOST: '10.0.0.1' }, (terminal: Child): void => terminal.write(CTRL_C)],
 ])('%s waits for shutdown.preStop; Ctrl-C then ends it at once', async (_name, env, stop) => {
   const terminal = await startOnTerminal({ NO_COLOR: '1', ...env }, ['log.format=text']);
   stop(terminal);
-  await until('it is draining', () =>
-    terminal.output().includes('draining pre_stop_seconds=600 drain_seconds=600'),
-  );
+  await until('it is draining', () => terminal.output().includes('draining pre_stop_seconds=600 drain_seconds=600'));
   // A signal that follows immediately is taken for the same one.
   await until('it has ended', () => {
     terminal.write(CTRL_C);

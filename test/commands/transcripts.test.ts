@@ -26,8 +26,8 @@ function writeConfiguration(text: string): string {
 /** One line, no stack trace. */
 const ONE_LINE = /^[^\n]+\n$/;
 
-const SUBCOMMANDS = (await Promise.all(Object.values(COMMANDS).map((load) => load()))).flatMap(
-  ({ command }) => Object.entries(command.subcommands ?? {}).map(([name, of]) => ({ command, name, of })),
+const SUBCOMMANDS = (await Promise.all(Object.values(COMMANDS).map((load) => load()))).flatMap(({ command }) =>
+  Object.entries(command.subcommands ?? {}).map(([name, of]) => ({ command, name, of })),
 );
 
 describe('version and help', () => {
@@ -124,9 +124,7 @@ describe('version and help', () => {
     expect(formatHelp(command, 80)).toMatch(
       /^ {6}--keep DURATION {10,}rotate: how long [^\n]+\n {20,}\S[^\n]+\n {20,}\S/m,
     );
-    expect(formatHelp(command, 120).split('\n').length).toBeLessThan(
-      formatHelp(command, 80).split('\n').length,
-    );
+    expect(formatHelp(command, 120).split('\n').length).toBeLessThan(formatHelp(command, 80).split('\n').length);
     expect([undefined, 0, 10, 100, 400].map(getHelpWidth)).toEqual([80, 80, 40, 100, 120]);
     expect(formatHelp(command)).toContain('gatehouse keys rotate FILE --config CONFIGURATION\n');
   });
@@ -146,10 +144,7 @@ describe('a usage error is one line on standard error and exit code 64', () => {
     [['check', '--confg', 'x'], /^gatehouse check: unknown option --confg; did you mean --config\?/],
     [['check', '-x'], /^gatehouse check: unknown option -x; see gatehouse check --help/],
     [['check', '-config', 'x'], /^gatehouse check: write --config, with two dashes/],
-    [
-      ['grants', 'revoke', '--identiy', 'x'],
-      /^gatehouse grants: unknown option --identiy; did you mean --identity\?/,
-    ],
+    [['grants', 'revoke', '--identiy', 'x'], /^gatehouse grants: unknown option --identiy; did you mean --identity\?/],
     [['grants', 'list', '--yes'], /^gatehouse grants list: --yes is for revoke/],
     [['keys', 'list', 'x', '--keep', '1d'], /^gatehouse keys list: --keep is for rotate/],
     [['check', '--config'], /^gatehouse check: option (?:-c|--config) needs a value/],
@@ -158,10 +153,7 @@ describe('a usage error is one line on standard error and exit code 64', () => {
     [['check', '--output', 'xml'], /^gatehouse check: --output must be text or json, not "xml"/],
     [['keys', 'new'], /^gatehouse keys: missing argument; usage: gatehouse keys new\|rotate\|list FILE/],
     [['keys', 'make', 'x'], /^gatehouse keys: expected new, rotate or list, not "make"\n/],
-    [
-      ['keys', 'rotat', 'x'],
-      /^gatehouse keys: expected new, rotate or list, not "rotat"; did you mean rotate\?/,
-    ],
+    [['keys', 'rotat', 'x'], /^gatehouse keys: expected new, rotate or list, not "rotat"; did you mean rotate\?/],
     [['keys', 'rotat', '--help'], /^gatehouse keys: expected new, .*; did you mean rotate\?/],
     [['keys', 'constructor', '--help'], /^gatehouse keys: expected new, rotate or list, not "constructor"/],
     [
@@ -169,10 +161,7 @@ describe('a usage error is one line on standard error and exit code 64', () => {
       /^gatehouse grants: expected list, show or revoke, not "revok"; did you mean revoke\?/,
     ],
     [['help', 'chek'], /^gatehouse: unknown command "chek"; did you mean check\?/],
-    [
-      ['keys', 'new', 'x', '--algorithm', 'RS256'],
-      /^gatehouse keys: --algorithm must be EdDSA or ES256, not "RS256"/,
-    ],
+    [['keys', 'new', 'x', '--algorithm', 'RS256'], /^gatehouse keys: --algorithm must be EdDSA or ES256, not "RS256"/],
     [['sleep', 'long'], /^gatehouse sleep: N must be a number of seconds/],
     [['sleep', '3601'], /^gatehouse sleep: N must be a number of seconds/],
     [['drain', '3601'], /^gatehouse drain: N must be a number of seconds/],
@@ -187,10 +176,7 @@ describe('a usage error is one line on standard error and exit code 64', () => {
       ['call', '-H', 'Keep-Alive: 5', 'http://127.0.0.1:1'],
       /^gatehouse call: -H Keep-Alive: this header cannot be set/,
     ],
-    [
-      ['call', '-H', 'upgrade: h2c', 'http://127.0.0.1:1'],
-      /^gatehouse call: -H upgrade: this header cannot be set/,
-    ],
+    [['call', '-H', 'upgrade: h2c', 'http://127.0.0.1:1'], /^gatehouse call: -H upgrade: this header cannot be set/],
     [
       ['call', '-H', 'transfer-encoding: chunked', 'http://127.0.0.1:1'],
       /^gatehouse call: -H transfer-encoding: this header cannot be set/,
@@ -418,14 +404,11 @@ describe('gatehouse keys', () => {
 
     const again = await runCommand(['keys', 'new', 'keys.json'], { cwd });
     expect(again.code).toBe(78);
-    expect(again.stderr).toMatch(
-      /^gatehouse: .*exists already; `gatehouse keys rotate` adds new keys to it\n$/,
-    );
+    expect(again.stderr).toMatch(/^gatehouse: .*exists already; `gatehouse keys rotate` adds new keys to it\n$/);
 
-    const rotated = await runCommand(
-      ['keys', 'rotate', 'keys.json', '--algorithm', 'ES256', '--output', 'json'],
-      { cwd },
-    );
+    const rotated = await runCommand(['keys', 'rotate', 'keys.json', '--algorithm', 'ES256', '--output', 'json'], {
+      cwd,
+    });
     const { keys } = JSON.parse(rotated.stdout) as { readonly keys: readonly Record<string, unknown>[] };
     expect(keys.map(({ use, algorithm, state }) => [use, algorithm, state])).toEqual([
       ['signing', 'EdDSA', 'active'],
@@ -503,9 +486,7 @@ describe('gatehouse schema and sleep', () => {
   test('schema prints the committed JSON Schema', async () => {
     const { code, stdout } = await runCommand(['schema']);
     expect(code).toBe(0);
-    expect(stdout).toBe(
-      readFileSync(new URL('../../docs/configuration.schema.json', import.meta.url), 'utf8'),
-    );
+    expect(stdout).toBe(readFileSync(new URL('../../docs/configuration.schema.json', import.meta.url), 'utf8'));
   });
 
   test('a closed pipe on standard output is not an error', () => {
@@ -527,8 +508,7 @@ describe('gatehouse schema and sleep', () => {
 /** A Node version that is too old for gatehouse, if this machine has one. */
 const oldNode = ['/usr/bin/node', '/usr/local/bin/node'].find(
   (node) =>
-    existsSync(node) &&
-    Number(/\d+/.exec(spawnSync(node, ['--version'], { encoding: 'utf8' }).stdout)?.[0]) < 26,
+    existsSync(node) && Number(/\d+/.exec(spawnSync(node, ['--version'], { encoding: 'utf8' }).stdout)?.[0]) < 26,
 );
 
 describe.runIf(oldNode !== undefined)('started with an older Node', () => {
@@ -541,8 +521,6 @@ describe.runIf(oldNode !== undefined)('started with an older Node', () => {
       stdout: '',
       stderr: 'gatehouse: unknown command "chek"; did you mean check?\n',
     });
-    expect((await runGatehouse(['hash-password'], { ...old, input: 'secret' })).stdout).toMatch(
-      /^\$argon2id\$/,
-    );
+    expect((await runGatehouse(['hash-password'], { ...old, input: 'secret' })).stdout).toMatch(/^\$argon2id\$/);
   });
 });

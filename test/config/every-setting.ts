@@ -9,10 +9,7 @@ const ANY = '*';
 /** A path in the schema, such as `['routes', '*', 'path']`. */
 export type SchemaPath = readonly string[];
 
-function* listLeaves(
-  schema: JsonSchema,
-  path: SchemaPath = [],
-): Generator<readonly [SchemaPath, JsonSchema]> {
+function* listLeaves(schema: JsonSchema, path: SchemaPath = []): Generator<readonly [SchemaPath, JsonSchema]> {
   for (const variant of schema.anyOf ?? schema.oneOf ?? [schema]) {
     if (variant.items) yield* listLeaves(variant.items, [...path, ANY]);
     if (typeof variant.additionalProperties === 'object')
@@ -228,10 +225,7 @@ export const TOGETHER: Readonly<
   ],
   'integrations.*.exchange.*.issuer': () => [
     [['integrations', 0, 'exchange', 0, 'issuer'], 'other'],
-    [
-      ['trustedIssuers', 'other'],
-      { issuer: 'https://other.example.test', audience: 'files', jwksFile: 'jwks.json' },
-    ],
+    [['trustedIssuers', 'other'], { issuer: 'https://other.example.test', audience: 'files', jwksFile: 'jwks.json' }],
   ],
   'integrations.*.partialScope': () => [
     [['integrations', 1, 'partialScope'], true],
@@ -316,10 +310,7 @@ export const HANDED_OVER = [
 ];
 
 /** A different value for each setting, by type. */
-export function listCandidates(
-  { title, type, items, minimum, maximum, ...json }: JsonSchema,
-  current: Tree,
-): Tree[] {
+export function listCandidates({ title, type, items, minimum, maximum, ...json }: JsonSchema, current: Tree): Tree[] {
   const number = typeof current === 'number' ? current : 0;
   if (json.enum) return [...json.enum];
   if (json.const !== undefined) return [json.const];

@@ -45,9 +45,7 @@ function findFirstWider(routes: readonly Entry[], index: number): number {
     const [one, other] = [parsePattern(wide.path), parsePattern(narrow.path)];
     if (!one.ok || !other.ok || !patternCovers(one.segments, other.segments)) return false;
     if (wide.host !== undefined && wide.host !== narrow.host) return false;
-    return (
-      wide.methods === undefined || narrow.methods?.every((name) => wide.methods?.includes(name)) === true
-    );
+    return wide.methods === undefined || narrow.methods?.every((name) => wide.methods?.includes(name)) === true;
   });
 }
 

@@ -186,11 +186,7 @@ describe('--set', () => {
     ['listen.port', '', /--set expects path=value/],
     ['=1', '', /--set expects path=value/],
     ['listen..port=1', '', /--set expects path=value/],
-    [
-      'routes[7].path=/x',
-      'routes[7].path',
-      /cannot be set: routes has 0 entries|cannot be set: routes has no entries/,
-    ],
+    ['routes[7].path=/x', 'routes[7].path', /cannot be set: routes has 0 entries|cannot be set: routes has no entries/],
     ['limits.rates={ token: 1/s, tokn: 2/s }', 'limits.rates.tokn', /did you mean "token"/],
   ])('%s is a problem', (flag, path, words) => {
     const problem = loadProblems(MINIMAL_CONFIG, { overrides: [flag] }).find((found) => found.path === path);

@@ -9,11 +9,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     /needs both certificate and key/,
   ],
   ['upstreams: { a: { url: "http://a", key: k.pem } }', 'upstreams.a.key', /needs both certificate and key/],
-  [
-    'upstreams: { a: { url: "http://a", health: { path: up } } }',
-    'upstreams.a.health.path',
-    /must be a path/,
-  ],
+  ['upstreams: { a: { url: "http://a", health: { path: up } } }', 'upstreams.a.health.path', /must be a path/],
   [
     'upstreams: { a: { url: "http://a", assertion: { header: X-Forwarded-User } } }',
     'upstreams.a.assertion.header',
@@ -48,11 +44,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   ['listen: { behindTls: true, host: "" }', 'listen.host', /must not be empty/],
   ['listen: []', 'listen', /must be a group of settings, and is a list/],
   ['listen: {}', 'listen.tls', /is missing; without it, set listen\.behindTls: true/],
-  [
-    'listen: { behindTls: true, tls: { certificate: a, key: b } }',
-    'listen.behindTls',
-    /contradicts listen\.tls/,
-  ],
+  ['listen: { behindTls: true, tls: { certificate: a, key: b } }', 'listen.behindTls', /contradicts listen\.tls/],
   ['listen: { tls: { certificate: a.pem } }', 'listen.tls.key', /is missing; it must be a path/],
   [
     'listen: { tls: { certificate: a, key: b, minVersion: TLSv1.1 } }',
@@ -90,11 +82,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     'routes[0].host',
     /is the host of pages\.url, which serves only the pages/,
   ],
-  [
-    `${MINIMAL_CONFIG}trustedProxies: [10.0.0.0/33]`,
-    'trustedProxies[0]',
-    /not an address or CIDR: "10\.0\.0\.0\/33"/,
-  ],
+  [`${MINIMAL_CONFIG}trustedProxies: [10.0.0.0/33]`, 'trustedProxies[0]', /not an address or CIDR: "10\.0\.0\.0\/33"/],
   [`${MINIMAL_CONFIG}service: { paths: [] }`, 'service.paths', /must list at least one/],
   [`${MINIMAL_CONFIG}service: { paths: [authsvc] }`, 'service.paths[0]', /must be a path such as \/authsvc/],
   [`${MINIMAL_CONFIG}store: { type: redsi }`, 'store.type', /must be embedded/],
@@ -109,11 +97,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     /must be a duration such as 30s, and is 3600/,
   ],
   [`${MINIMAL_CONFIG}tokens: { accessLifetime: 0s }`, 'tokens.accessLifetime', /must be at least 1s/],
-  [
-    `${MINIMAL_CONFIG}tokens: { refresh: { retryWindow: 61s } }`,
-    'tokens.refresh.retryWindow',
-    /must be at most 60s/,
-  ],
+  [`${MINIMAL_CONFIG}tokens: { refresh: { retryWindow: 61s } }`, 'tokens.refresh.retryWindow', /must be at most 60s/],
   [
     `${MINIMAL_CONFIG}tokens: { refresh: { reuse: revok } }`,
     'tokens.refresh.reuse',
@@ -125,16 +109,8 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     'device.interval',
     /longer than device\.codeLifetime/,
   ],
-  [
-    `${MINIMAL_CONFIG}limits: { body: 10MB }`,
-    'limits.body',
-    /must be a size such as 16KiB or 10MiB, and is "10MB"/,
-  ],
-  [
-    `${MINIMAL_CONFIG}limits: { rates: { token: 5 per second } }`,
-    'limits.rates.token',
-    /must be a rate such as 20\/s/,
-  ],
+  [`${MINIMAL_CONFIG}limits: { body: 10MB }`, 'limits.body', /must be a size such as 16KiB or 10MiB, and is "10MB"/],
+  [`${MINIMAL_CONFIG}limits: { rates: { token: 5 per second } }`, 'limits.rates.token', /must be a rate such as 20\/s/],
   [`${MINIMAL_CONFIG}headers: { user: "X User" }`, 'headers.user', /must be a header name/],
   [`${MINIMAL_CONFIG}headers: { user: X-Who, clientId: x-who }`, 'headers.clientId', /"x-who" is used twice/],
   [
@@ -147,11 +123,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     'certificates.issuers[0].fil',
     /did you mean "file"/,
   ],
-  [
-    `${MINIMAL_CONFIG}certificates: { directory: staff }`,
-    'certificates.directory',
-    /no such directory: "staff"/,
-  ],
+  [`${MINIMAL_CONFIG}certificates: { directory: staff }`, 'certificates.directory', /no such directory: "staff"/],
   [
     `${MINIMAL_CONFIG}certificates: { directory: s, issuers: [a/ca.pem, b/ca.pem] }\ndirectories: { s: { label: s, derive: true } }`,
     'certificates.issuers[1].name',
@@ -341,11 +313,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
     'routes[0].path',
     /a path starts with \//,
   ],
-  [
-    `${MINIMAL_CONFIG}routes: [{ path: /a, public: true }]`,
-    'routes[0].upstream',
-    /no such upstream: "default"/,
-  ],
+  [`${MINIMAL_CONFIG}routes: [{ path: /a, public: true }]`, 'routes[0].upstream', /no such upstream: "default"/],
   [
     `${MINIMAL_CONFIG}upstreams: { default: { url: http://x } }\nroutes: [{ path: /a, requires: f, clients: [nobody] }]`,
     'routes[0].clients[0]',

@@ -16,8 +16,7 @@ describe('generated files are up to date (npm run docs)', () => {
 function* listSettings(schema: JsonSchema, path: string): Generator<readonly [string, JsonSchema]> {
   for (const form of schema.anyOf ?? [schema]) {
     if (form.items) yield* listSettings(form.items, `${path}[]`);
-    if (typeof form.additionalProperties === 'object')
-      yield* listSettings(form.additionalProperties, `${path}.<name>`);
+    if (typeof form.additionalProperties === 'object') yield* listSettings(form.additionalProperties, `${path}.<name>`);
     for (const [name, inner] of Object.entries(form.properties ?? {})) {
       const place = path === '' ? name : `${path}.${name}`;
       const below = [...listSettings(inner, place)];
@@ -46,14 +45,7 @@ test('settings that are read at start are marked, and no others', () => {
   const rows = renderReference().split('\n');
   const isMarked = (setting: string): boolean | undefined =>
     rows.find((row) => row.startsWith(`| \`${setting}\` |`))?.includes('*Needs a restart');
-  for (const setting of [
-    'admin.hostNames',
-    'admin.tls.key',
-    'listen.port',
-    'store.url',
-    'audit.sink',
-    'log.level',
-  ])
+  for (const setting of ['admin.hostNames', 'admin.tls.key', 'listen.port', 'store.url', 'audit.sink', 'log.level'])
     expect([setting, isMarked(setting)]).toEqual([setting, true]);
   for (const setting of ['publicUrl', 'hosts.allowed', 'listen.tls.key', 'limits.body', 'log.access.enabled'])
     expect([setting, isMarked(setting)]).toEqual([setting, false]);

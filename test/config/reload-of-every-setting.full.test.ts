@@ -80,8 +80,7 @@ function createChange(path: SchemaPath, json: JsonSchema): Change {
     for (const candidate of candidates) {
       const withoutTwin = isSecretFile ? withValue(base, target, undefined) : base;
       const settings = load(withValue(withoutTwin, place, candidate));
-      if (settings && valueAt(settings, target) !== valueAt(started, target))
-        return { place: target, settings };
+      if (settings && valueAt(settings, target) !== valueAt(started, target)) return { place: target, settings };
     }
   }
   throw new Error(`no other valid value for ${name}: add one to EXAMPLES or TOGETHER in every-setting.ts`);

@@ -2,8 +2,7 @@ import { expect, test } from 'vitest';
 import { formatProblems } from '../../src/config/load.ts';
 import { loadProblems, loadText, MINIMAL_CONFIG } from '../support/configuration.ts';
 
-const withIntegration = (more: string): string =>
-  `${MINIMAL_CONFIG}integrations:\n  - { clientId: a, ${more} }\n`;
+const withIntegration = (more: string): string => `${MINIMAL_CONFIG}integrations:\n  - { clientId: a, ${more} }\n`;
 const withRoute = (more: string): string =>
   `${MINIMAL_CONFIG}upstreams: { default: { url: "http://127.0.0.1:9" } }\nroutes:\n  - { path: /a, ${more} }\n`;
 
@@ -28,11 +27,7 @@ test.each([
     'write a list: [device, certificate]',
   ],
   [withIntegration('scope: f, grants: devise'), 'integrations[0].grants', 'write a list: [device]'],
-  [
-    withIntegration('scope: f, grants: client_credentials'),
-    'integrations[0].grants',
-    'write a list: [client]',
-  ],
+  [withIntegration('scope: f, grants: client_credentials'), 'integrations[0].grants', 'write a list: [client]'],
   [
     withIntegration('scope: f, grants: password'),
     'integrations[0].grants',
@@ -53,11 +48,7 @@ test.each([
     'integrations[0].scope',
     'separate resources with ; or one space, and permissions with a comma without spaces: files:read;reports:read,write',
   ],
-  [
-    withIntegration('scope: "files:read  reports:read"'),
-    'integrations[0].scope',
-    ': files:read;reports:read',
-  ],
+  [withIntegration('scope: "files:read  reports:read"'), 'integrations[0].scope', ': files:read;reports:read'],
   [withIntegration('scope: "files:read | reports"'), 'integrations[0].scope', 'separate resources with ;'],
   [withIntegration('scope: "files:READ"'), 'integrations[0].scope', ': files:read'],
   [withIntegration('scope: [files:read, mail:send]'), 'integrations[0].scope', 'separate resources with ;'],

@@ -48,9 +48,7 @@ describe('contradictory route settings are reported', () => {
     for (const origin of ['https://a.test', 'http://localhost:3000', 'https://[::1]:8443', 'app://desktop'])
       expect(listProblems(withCors(`origins: ["${origin}"], credentials: true`))).toEqual([]);
     const { routes, tokens } = loadValid(
-      withRoutes(
-        'path: /a, requires: any-token, websocket: true, reportOnly: true, cors: { origins: ["*"] }',
-      ),
+      withRoutes('path: /a, requires: any-token, websocket: true, reportOnly: true, cors: { origins: ["*"] }'),
     );
     expect(routes[0]?.cors).toEqual({
       origins: ['*'],

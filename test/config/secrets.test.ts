@@ -2,8 +2,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { loadProblems, loadText, MINIMAL_CONFIG, USER } from '../support/configuration.ts';
 
-const HASH =
-  '$argon2id$v=19$m=65536,t=3,p=1$c2FsdHNhbHRzYWx0c2FsdA$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g';
+const HASH = '$argon2id$v=19$m=65536,t=3,p=1$c2FsdHNhbHRzYWx0c2FsdA$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g';
 
 describe('secrets', () => {
   const withUser = (more: string): string =>
@@ -12,9 +11,7 @@ describe('secrets', () => {
   test('a password hash may be in a separate file, which is watched too', () => {
     const result = loadText(withUser('passwordHashFile: hash.txt'), { files: { 'hash.txt': `${HASH}\n` } });
     expect(result.ok && result.settings.directories['a']?.users[0]?.passwordHash).toBe(HASH);
-    expect(result.files.slice(0, 2)).toEqual(
-      ['gatehouse.yaml', 'hash.txt'].map((name) => join(result.folder, name)),
-    );
+    expect(result.files.slice(0, 2)).toEqual(['gatehouse.yaml', 'hash.txt'].map((name) => join(result.folder, name)));
   });
 
   test('a missing, empty or duplicate secret is reported by the name of its setting', () => {

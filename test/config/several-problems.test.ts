@@ -62,17 +62,12 @@ routes:
   ]);
   expect(result).toMatchObject({ unchecked: expect.arrayContaining(['upstreams', 'integrations']) });
   // The section itself exists: an upstream is missing in any case.
-  const both = loadProblems(
-    `${MINIMAL_CONFIG}upstream: {}\nupstreams: {}\nroutes: [{ path: /a, requires: f }]\n`,
-  );
+  const both = loadProblems(`${MINIMAL_CONFIG}upstream: {}\nupstreams: {}\nroutes: [{ path: /a, requires: f }]\n`);
   expect(both.map(({ path }) => path)).toEqual(['routes[0].upstream', 'upstream']);
 });
 
 test('indexes are sorted as numbers', () => {
-  const routes = Array.from(
-    { length: 12 },
-    (_, index) => `  - { path: "/r${index}", public: true, upstream: no }`,
-  );
+  const routes = Array.from({ length: 12 }, (_, index) => `  - { path: "/r${index}", public: true, upstream: no }`);
   const paths = loadProblems(`${MINIMAL_CONFIG}routes:\n${routes.join('\n')}\n`).map(({ path }) => path);
   expect(paths).toEqual(Array.from({ length: 12 }, (_, index) => `routes[${index}].upstream`));
 });

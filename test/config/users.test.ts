@@ -34,11 +34,7 @@ const WRONG: readonly (readonly [text: string, path: string, words: RegExp])[] =
   [provider('directory: nowhere, means: userName'), 'signIn.openid.works.directory', /no such directory/],
   [provider('directory: corp'), 'signIn.openid.works.means', /cannot be subject/],
   [provider('directory: corp, means: email', true), 'signIn.openid.works.means', /must be subject/],
-  [
-    provider('directory: corp, means: userName, scope: profile'),
-    'signIn.openid.works.scope',
-    /begin with openid/,
-  ],
+  [provider('directory: corp, means: userName, scope: profile'), 'signIn.openid.works.scope', /begin with openid/],
   [provider('directory: corp, means: userName, prompt: none'), 'signIn.openid.works.prompt', /login/],
   [
     provider('directory: corp, means: userName').replace('https://login', 'http://login'),

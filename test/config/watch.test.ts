@@ -77,8 +77,7 @@ function mountConfigMap(place: string, files: Readonly<Record<string, string>>, 
   for (const [name, text] of Object.entries(files)) writeFileSync(join(real, name), text);
   symlinkSync(`..2026_${version}`, join(place, '..data_tmp'));
   renameSync(join(place, '..data_tmp'), join(place, '..data'));
-  if (version === 1)
-    for (const name of Object.keys(files)) symlinkSync(join('..data', name), join(place, name));
+  if (version === 1) for (const name of Object.keys(files)) symlinkSync(join('..data', name), join(place, name));
   else rmSync(join(place, `..2026_${version - 1}`), { recursive: true });
 }
 

@@ -11,13 +11,7 @@ function readExcerpt(report: string): readonly [line: string, marked: string] {
   return [line, text.slice(indent.length)];
 }
 
-const MISTAKES: readonly (readonly [
-  mistake: string,
-  text: string,
-  line: number,
-  message: RegExp,
-  marked: string,
-])[] = [
+const MISTAKES: readonly (readonly [mistake: string, text: string, line: number, message: RegExp, marked: string])[] = [
   [
     'a tab as indentation',
     lines('listen:', '\tport: 8443', '\tbehindTls: true'),
@@ -160,17 +154,14 @@ const MISTAKES: readonly (readonly [
   ],
 ];
 
-test.each(MISTAKES)(
-  '%s is explained, with its line and the remedy',
-  (_mistake, text, line, message, marked) => {
-    const result = loadText(text);
-    expect(result.ok).toBe(false);
-    if (result.ok) return;
-    expect(result.problems).toHaveLength(1);
-    expect(result.problems[0]).toMatchObject({ line, message: expect.stringMatching(message) });
-    expect(readExcerpt(formatProblems(result))).toEqual([String(line), marked]);
-  },
-);
+test.each(MISTAKES)('%s is explained, with its line and the remedy', (_mistake, text, line, message, marked) => {
+  const result = loadText(text);
+  expect(result.ok).toBe(false);
+  if (result.ok) return;
+  expect(result.problems).toHaveLength(1);
+  expect(result.problems[0]).toMatchObject({ line, message: expect.stringMatching(message) });
+  expect(readExcerpt(formatProblems(result))).toEqual([String(line), marked]);
+});
 
 test('each of several mistakes is reported', () => {
   expect(
@@ -193,10 +184,7 @@ test('a setting that is given twice does not hide other problems', () => {
 });
 
 test.each([
-  [
-    'a quote that is not closed',
-    'store: { type: redis }\nlog: {}\naudit:\n  webhook:\n    secret: "hunter2-secret',
-  ],
+  ['a quote that is not closed', 'store: { type: redis }\nlog: {}\naudit:\n  webhook:\n    secret: "hunter2-secret'],
   ['a tab', 'audit:\n  webhook:\n\tsecret: hunter2-secret\n'],
   ['no space after the colon', 'audit:\n  webhook:\n    url: a\n    secret:hunter2-secret\n'],
   ['a reserved character', 'audit:\n  webhook:\n    secret: @hunter2-secret\n'],
@@ -238,9 +226,7 @@ describe('text that is not YAML is reported with its line', () => {
 
   test('nesting depth is limited, and recursive aliases are rejected', () => {
     expect(loadProblems(`listen: ${'['.repeat(20_000)}`)[0]?.message).toMatch(/not valid YAML/);
-    expect(
-      loadProblems('directories: &d { a: { label: x, users: [ { groups: *d } ] } }').length,
-    ).toBeGreaterThan(0);
+    expect(loadProblems('directories: &d { a: { label: x, users: [ { groups: *d } ] } }').length).toBeGreaterThan(0);
   });
 
   test('a missing file, a folder and a binary file are reported', () => {

@@ -32,14 +32,10 @@ interface Report {
 
 /** JUnit: a `testcase` contains `failure` or `skipped` if it did not pass. */
 function parseReport(xml: string): Report {
-  const cases = [
-    ...xml.matchAll(/<testcase package="([^"]*)" classname="([^"]*)"[^>]*?(?:\/>|>([^]*?)<\/testcase>)/g),
-  ];
+  const cases = [...xml.matchAll(/<testcase package="([^"]*)" classname="([^"]*)"[^>]*?(?:\/>|>([^]*?)<\/testcase>)/g)];
   const failed = cases
     .filter(([, , , content = '']) => /<(?:failure|error|skipped)/.test(content))
-    .map(
-      ([, section, title, content = '']) => `${section} ${title}: ${content.replace(/<[^>]*>/g, ' ').trim()}`,
-    );
+    .map(([, section, title, content = '']) => `${section} ${title}: ${content.replace(/<[^>]*>/g, ' ').trim()}`);
   return { cases: cases.length, failed };
 }
 

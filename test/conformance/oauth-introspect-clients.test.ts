@@ -88,13 +88,11 @@ describe.each(['jwt', 'opaque'] as const)('a client introspects %s tokens', (for
   });
 
   test('whatever certificate the connection has', async () => {
-    expect(await introspect(token, {}, { ...basic('files-api'), as: gateway.users.bob })).toMatchObject(
-      ACTIVE,
-    );
+    expect(await introspect(token, {}, { ...basic('files-api'), as: gateway.users.bob })).toMatchObject(ACTIVE);
     // A wrong secret is not replaced by a certificate that may introspect.
-    expect(
-      await introspect(token, {}, { ...basic('files-api', `${SECRET}x`), as: gateway.users.alice }),
-    ).toMatchObject(refusal('invalid_client', 401));
+    expect(await introspect(token, {}, { ...basic('files-api', `${SECRET}x`), as: gateway.users.alice })).toMatchObject(
+      refusal('invalid_client', 401),
+    );
   });
 
   test('and learns nothing about tokens that are not valid', async () => {
@@ -182,8 +180,7 @@ describe('introspection is refused', () => {
     await withSettings(
       gateway,
       (settings) => ({ ...settings, introspection: { access: [{ groups: ['operators'] }] } }),
-      async () =>
-        expectRefused(await introspect(token, {}, basic('files-api')), 'unauthorized_client', 400, 'off'),
+      async () => expectRefused(await introspect(token, {}, basic('files-api')), 'unauthorized_client', 400, 'off'),
     );
   });
 
@@ -235,8 +232,7 @@ describe('the metadata', () => {
     await withSettings(
       gateway,
       (settings) => ({ ...settings, introspection: { access: [{ groups: ['operators'] }] } }),
-      async () =>
-        expect((await read())['introspection_endpoint_auth_methods_supported']).toEqual(['tls_client_auth']),
+      async () => expect((await read())['introspection_endpoint_auth_methods_supported']).toEqual(['tls_client_auth']),
     );
   });
 
@@ -270,9 +266,7 @@ describe('the metadata', () => {
       gateway,
       (settings) => ({
         ...settings,
-        integrations: settings.integrations?.filter(({ clientId }) =>
-          ['files-api', 'signing-api'].includes(clientId),
-        ),
+        integrations: settings.integrations?.filter(({ clientId }) => ['files-api', 'signing-api'].includes(clientId)),
         routes: [{ path: '/files/**', requires: 'files:read' }],
       }),
       async () => {

@@ -4,13 +4,7 @@ import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { createOAuthClient, type OAuthClient, refusal } from '../support/oauth-client.ts';
 import { withIntegration, withoutIntegration, withSettings, withTokens } from '../support/reconfigure.ts';
-import {
-  ALICE,
-  startGateway,
-  type TestGateway,
-  type TestRequest,
-  type TokenGrant,
-} from '../support/test-gateway.ts';
+import { ALICE, startGateway, type TestGateway, type TestRequest, type TokenGrant } from '../support/test-gateway.ts';
 
 /** Wire specification, section 9: revocation, introspection and metadata, with both access token formats. */
 let gateway: TestGateway;
@@ -28,8 +22,7 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const isAccepted = async (token: string): Promise<boolean> =>
-  (await gateway.api('/files/1', token)).status === 200;
+const isAccepted = async (token: string): Promise<boolean> => (await gateway.api('/files/1', token)).status === 200;
 const expectRevoked = async ({ access_token, refresh_token }: TokenGrant): Promise<void> => {
   expect(await isAccepted(access_token)).toBe(false);
   expect(await oauth.refresh(refresh_token)).toMatchObject(refusal('invalid_grant'));
@@ -143,9 +136,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
       for (const token of [revoked.access_token, expired.access_token, 'x', `${'A'.repeat(62)}==`])
         await expectInactive(token);
       await expectInactive((await gateway.grant()).refresh_token);
-      await withSettings(gateway, withoutIntegration('other-app'), () =>
-        expectInactive(removed.access_token),
-      );
+      await withSettings(gateway, withoutIntegration('other-app'), () => expectInactive(removed.access_token));
     });
 
     test('RFC 8705: a bound token without its certificate cannot introspect', async () => {
@@ -209,9 +200,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
         expect(reply, credentials.slice(0, 12)).toMatchObject(refusal('invalid_token', 401));
       }
       for (const reply of [unknown]) expect(reply.text).not.toContain('active');
-      expect(await oauth.post('introspect', {}, { as: gateway.users.alice })).toMatchObject(
-        refusal('invalid_request'),
-      );
+      expect(await oauth.post('introspect', {}, { as: gateway.users.alice })).toMatchObject(refusal('invalid_request'));
     });
 
     test('RFC 7662: without configured access, introspection is disabled and omitted from the metadata', async () => {
@@ -223,9 +212,7 @@ describe.each(['jwt', 'opaque'] as const)('with %s tokens', (format) => {
         async () => {
           expect(await oauth.introspect(access_token)).toMatchObject(refusal('invalid_client', 401));
           const headers = { authorization: `Bearer ${other.access_token}` };
-          expect(await oauth.introspect(access_token, { headers })).toMatchObject(
-            refusal('insufficient_scope', 401),
-          );
+          expect(await oauth.introspect(access_token, { headers })).toMatchObject(refusal('insufficient_scope', 401));
           const { json } = await gateway.request({ path: '/.well-known/oauth-authorization-server' });
           expect(json).not.toHaveProperty('introspection_endpoint');
         },
@@ -240,9 +227,9 @@ test('introspection access without identities, or for an unknown directory, is a
     [{ directory: 'nowhere' }, /introspection\.access\[0\]\.directory.*no such directory/],
     [{ identities: ['else:0123456789abcdef'] }, /no directory has the label/],
   ] satisfies [object, RegExp][])
-    await expect(
-      gateway.reload((settings) => ({ ...settings, introspection: { access: [entry] } })),
-    ).rejects.toThrow(problem);
+    await expect(gateway.reload((settings) => ({ ...settings, introspection: { access: [entry] } }))).rejects.toThrow(
+      problem,
+    );
 });
 
 describe('metadata', () => {
@@ -259,11 +246,7 @@ describe('metadata', () => {
       revocation_endpoint: 'https://localhost:8443/authsvc/oauth2/revoke',
       introspection_endpoint: 'https://localhost:8443/authsvc/oauth2/introspect',
       jwks_uri: 'https://localhost:8443/authsvc/oauth2/jwks',
-      grant_types_supported: [
-        'urn:ietf:params:oauth:grant-type:device_code',
-        'refresh_token',
-        'client_credentials',
-      ],
+      grant_types_supported: ['urn:ietf:params:oauth:grant-type:device_code', 'refresh_token', 'client_credentials'],
       response_types_supported: [],
       token_endpoint_auth_methods_supported: ['none', 'tls_client_auth'],
       revocation_endpoint_auth_methods_supported: ['none'],
@@ -307,16 +290,11 @@ describe('metadata', () => {
     expect(head.status).toBe(200);
     expect(head.text).toBe('');
     expect((await gateway.request({ path: `${METADATA}?x=1` })).json).toHaveProperty('issuer');
-    expect(
-      (await gateway.request({ path: '/.well-known/oauth%2Dauthorization-server' })).json,
-    ).toHaveProperty('issuer');
+    expect((await gateway.request({ path: '/.well-known/oauth%2Dauthorization-server' })).json).toHaveProperty(
+      'issuer',
+    );
     expect(gateway.upstream.requests.length).toBe(before);
-    for (const path of [
-      `${METADATA}x`,
-      `${METADATA}/`,
-      `${METADATA}/files`,
-      '/.well-known/openid-configuration',
-    ])
+    for (const path of [`${METADATA}x`, `${METADATA}/`, `${METADATA}/files`, '/.well-known/openid-configuration'])
       expect((await gateway.request({ path })).json, path).toMatchObject({ url: path });
   });
 

@@ -1,10 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import {
-  createDeviceClient,
-  DEVICE_GRANT,
-  type DeviceClient,
-  type DeviceCodes,
-} from '../support/device-client.ts';
+import { createDeviceClient, DEVICE_GRANT, type DeviceClient, type DeviceCodes } from '../support/device-client.ts';
 import { withFailure } from '../support/fault-injection.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
@@ -105,9 +100,7 @@ describe('requests', () => {
       [{ ...GOOD, client_id: 'other-app', refresh_token }, 'invalid_grant'],
       [{ ...GOOD, refresh_token: 'made-up' }, 'invalid_grant'],
     ] as const)
-      expect(await oauth.post('token', fields), JSON.stringify(fields).slice(0, 90)).toMatchObject(
-        refusal(error),
-      );
+      expect(await oauth.post('token', fields), JSON.stringify(fields).slice(0, 90)).toMatchObject(refusal(error));
     expect((await oauth.refresh(refresh_token)).status, 'nothing was changed').toBe(200);
   });
 
@@ -270,9 +263,7 @@ describe('device_code', () => {
     expect(await oauth.poll(late.device_code)).toMatchObject(refusal('expired_token'));
     expect(await oauth.poll('ghd_made-up')).toMatchObject(refusal('invalid_grant'));
     const codes = await requestCodes();
-    expect(await oauth.poll(codes.device_code, { client_id: 'other-app' })).toMatchObject(
-      refusal('invalid_grant'),
-    );
+    expect(await oauth.poll(codes.device_code, { client_id: 'other-app' })).toMatchObject(refusal('invalid_grant'));
   });
 
   test('wire 9: polling before the interval has passed is slow_down, and the interval grows by 5 seconds', async () => {
@@ -284,9 +275,7 @@ describe('device_code', () => {
     gateway.clock.advance(codes.interval + 1);
     expect(await oauth.poll(codes.device_code), 'polled too early').toMatchObject(refusal('slow_down'));
     gateway.clock.advance(9);
-    expect(await oauth.poll(codes.device_code), 'polled in time').toMatchObject(
-      refusal('authorization_pending'),
-    );
+    expect(await oauth.poll(codes.device_code), 'polled in time').toMatchObject(refusal('authorization_pending'));
     gateway.clock.advance(codes.interval + 10);
     await device.confirm(codes);
     expect((await oauth.poll(codes.device_code)).status).toBe(200);
@@ -331,8 +320,7 @@ describe('device_code', () => {
     await withSettings(
       gateway,
       (settings) => ({ ...settings, device: { enabled: false } }),
-      async () =>
-        expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('unsupported_grant_type')),
+      async () => expect(await oauth.poll(codes.device_code)).toMatchObject(refusal('unsupported_grant_type')),
     );
   });
 
@@ -407,9 +395,7 @@ describe('client_credentials', () => {
 
   test('wire 9: a scope or client that the identity may not use is invalid_scope or unauthorized_client', async () => {
     const as = gateway.users.bob;
-    expect(await oauth.clientCredentials({ scope: 'reports:write' }, { as })).toMatchObject(
-      refusal('invalid_scope'),
-    );
+    expect(await oauth.clientCredentials({ scope: 'reports:write' }, { as })).toMatchObject(refusal('invalid_scope'));
     expect(await oauth.clientCredentials({ client_id: 'other-app' }, { as })).toMatchObject(
       refusal('unauthorized_client'),
     );

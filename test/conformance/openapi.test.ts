@@ -38,9 +38,7 @@ beforeAll(async () => {
     introspection: { requires: 'reports:read', access: [{ groups: ['operators'] }] },
     integrations: [
       ...(settings.integrations ?? []).map((integration) =>
-        integration.clientId === 'other-app'
-          ? { ...integration, tokenFormat: 'opaque' as const }
-          : integration,
+        integration.clientId === 'other-app' ? { ...integration, tokenFormat: 'opaque' as const } : integration,
       ),
       APP,
       { ...APP, clientId: 'signing', jwks: { keys: [key.jwk as Record<string, string>] } },
@@ -59,9 +57,7 @@ afterAll(async () => {
 });
 
 interface Described {
-  readonly responses: Readonly<
-    Record<string, { readonly content?: Readonly<Record<string, { schema: Schema }>> }>
-  >;
+  readonly responses: Readonly<Record<string, { readonly content?: Readonly<Record<string, { schema: Schema }>> }>>;
 }
 interface Schema {
   readonly properties?: Readonly<Record<string, { readonly enum?: string[]; readonly const?: string }>>;
@@ -82,8 +78,7 @@ const authenticate = async () => {
     client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
   };
 };
-const get = (path: string, more: Partial<TestRequest> = {}): Promise<Reply> =>
-  gateway.request({ path, ...more });
+const get = (path: string, more: Partial<TestRequest> = {}): Promise<Reply> => gateway.request({ path, ...more });
 const alice = (): Partial<TestRequest> => ({ as: gateway.users.alice });
 const tokenApiPost = (path: string, body: unknown, more: Partial<TestRequest> = {}): Promise<Reply> =>
   gateway.post(path, body, more);
@@ -97,8 +92,7 @@ const signProofFor = async (endpoint: string): Promise<string> =>
     url: `https://localhost:8443/authsvc/oauth2/${endpoint}`,
     now: gateway.clock.now(),
   });
-const sendWithProof = (dpop: string): Promise<Reply> =>
-  oauth.clientCredentials({}, { ...alice(), headers: { dpop } });
+const sendWithProof = (dpop: string): Promise<Reply> => oauth.clientCredentials({}, { ...alice(), headers: { dpop } });
 /** Returns the response to the second request, which exceeds the rate limit. */
 const exceedLimit = (name: string, run: () => Promise<Reply>): Promise<Reply> =>
   withSettings(
@@ -129,8 +123,7 @@ const withStoreFailure = <T>(operation: 'read' | 'announce', run: () => Promise<
 const requestCodes = (): Promise<DeviceCodes> => device.requestCodes();
 const pollPending = async (poll: (deviceCode: string) => Promise<Reply>): Promise<Reply> =>
   poll((await requestCodes()).device_code);
-const grantOpaqueToken = async (): Promise<string> =>
-  (await gateway.grant({ clientId: 'other-app' })).access_token;
+const grantOpaqueToken = async (): Promise<string> => (await gateway.grant({ clientId: 'other-app' })).access_token;
 
 const logOut = async (): Promise<Reply> => {
   const now = Math.floor(gateway.clock.now());
@@ -216,8 +209,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
     ),
   [`${DEVICE} 408 invalid_request`]: () => getIncomplete('/authsvc/Authorize/Device'),
   [`${DEVICE} 413 invalid_request`]: () => sendTooLarge('/authsvc/Authorize/Device', FORM),
-  [`${DEVICE} 429 invalid_request`]: () =>
-    exceedLimit('device', () => tokenApiPost('/Authorize/Device', RUNNER)),
+  [`${DEVICE} 429 invalid_request`]: () => exceedLimit('device', () => tokenApiPost('/Authorize/Device', RUNNER)),
 
   ...Object.fromEntries(
     (['GET', 'HEAD'] as const).flatMap((method) => {
@@ -266,8 +258,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${TOKEN} 400 invalid_request`]: () => oauth.post('token', { grant_type: DEVICE_GRANT }),
   [`${TOKEN} 400 invalid_scope`]: () => oauth.clientCredentials({ scope: 'mail:send' }),
   [`${TOKEN} 400 invalid_dpop_proof`]: () => withDpop('off', async () => sendWithProof('x.y.z')),
-  [`${TOKEN} 400 use_dpop_nonce`]: () =>
-    withDpop('required', async () => sendWithProof(await signProofFor('token'))),
+  [`${TOKEN} 400 use_dpop_nonce`]: () => withDpop('required', async () => sendWithProof(await signProofFor('token'))),
   [`${TOKEN} 400 invalid_target`]: () => oauth.clientCredentials({ resource: 'https://other.example.test' }),
   [`${TOKEN} 400 slow_down`]: async () => {
     const { device_code } = await requestCodes();
@@ -307,8 +298,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   [`${PAR} 400 interaction_required`]: () => push({ prompt: 'none' }),
   [`${PAR} 400 invalid_client`]: () => push({ client_id: 'nobody' }),
   [`${PAR} 400 invalid_dpop_proof`]: () => withDpop('off', () => push({}, { dpop: 'x.y.z' })),
-  [`${PAR} 400 use_dpop_nonce`]: () =>
-    withDpop('required', async () => push({}, { dpop: await signProofFor('par') })),
+  [`${PAR} 400 use_dpop_nonce`]: () => withDpop('required', async () => push({}, { dpop: await signProofFor('par') })),
   [`${PAR} 400 invalid_request`]: () => push({ redirect_uri: 'https://evil.example.test' }),
   [`${PAR} 400 invalid_scope`]: () => push({ scope: 'mail:send' }),
   [`${PAR} 400 invalid_target`]: () => push({ resource: 'https://other.example.test' }),
@@ -334,10 +324,8 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
     ),
   [`${DEVICE_AUTHORIZATION} 401 invalid_client`]: () =>
     oauth.post('device_authorization', { ...RUNNER, client_secret: 'x' }),
-  [`${DEVICE_AUTHORIZATION} 408 invalid_request`]: () =>
-    getIncomplete('/authsvc/oauth2/device_authorization'),
-  [`${DEVICE_AUTHORIZATION} 413 invalid_request`]: () =>
-    sendTooLarge('/authsvc/oauth2/device_authorization', FORM),
+  [`${DEVICE_AUTHORIZATION} 408 invalid_request`]: () => getIncomplete('/authsvc/oauth2/device_authorization'),
+  [`${DEVICE_AUTHORIZATION} 413 invalid_request`]: () => sendTooLarge('/authsvc/oauth2/device_authorization', FORM),
   [`${DEVICE_AUTHORIZATION} 429 temporarily_unavailable`]: () =>
     exceedLimit('device', () => oauth.post('device_authorization', RUNNER)),
   [`${DEVICE_AUTHORIZATION} 503 temporarily_unavailable`]: () =>
@@ -394,8 +382,7 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
   ),
   'GET /authsvc/check 200': () => get('/authsvc/check/health'),
   'GET /authsvc/check 401': () => get('/authsvc/check/whoami'),
-  'GET /authsvc/check 403': async () =>
-    get('/authsvc/check/reports/1', bearer((await gateway.grant()).access_token)),
+  'GET /authsvc/check 403': async () => get('/authsvc/check/reports/1', bearer((await gateway.grant()).access_token)),
   'GET /authsvc/check 429': async () => {
     await gateway.reload((settings) => ({ ...settings, limits: { ...settings.limits, routes: '1/h' } }));
     try {
@@ -417,10 +404,8 @@ const RESPONSES: Readonly<Record<string, () => Promise<Reply>>> = {
 const DOCUMENTED = Object.entries(document.paths).flatMap(([path, operations]) =>
   Object.entries(operations as Readonly<Record<string, Described>>).flatMap(([method, { responses }]) =>
     Object.entries(responses).flatMap(([status, { content = {} }]) => {
-      const [type, schema] =
-        Object.entries(content).map(([name, media]) => [name, media.schema] as const)[0] ?? [];
-      const error =
-        schema?.properties?.['Error'] ?? (status === '200' ? undefined : schema?.properties?.['error']);
+      const [type, schema] = Object.entries(content).map(([name, media]) => [name, media.schema] as const)[0] ?? [];
+      const error = schema?.properties?.['Error'] ?? (status === '200' ? undefined : schema?.properties?.['error']);
       const names = error?.enum ?? (error?.const === undefined ? [''] : [error.const]);
       return names.map((code) => ({
         response: `${method.toUpperCase()} ${path} ${status}${code && ` ${code}`}`,

@@ -50,9 +50,7 @@ describe('4.1 POST Authorize/Token', () => {
       { Client_id: 'report-runner', scope: 'files:read' },
       { client_id: 'report-runner', Scope: 'files:read' },
     ])
-      expect((await gateway.post('/Authorize/Certificate', body, { as: gateway.users.alice })).status).toBe(
-        400,
-      );
+      expect((await gateway.post('/Authorize/Certificate', body, { as: gateway.users.alice })).status).toBe(400);
     expect((await gateway.refresh(refresh_token)).status).toBe(200);
   });
 
@@ -185,8 +183,7 @@ describe('4.2 POST Authorize/Certificate', () => {
   test('seed 4.2 scope: the whole integration scope, or a subset', async () => {
     for (const scope of ['reports:read,write;files:read', 'files:read'])
       expect(
-        (await gateway.post('/Authorize/Certificate', { ...files, scope }, { as: gateway.users.alice }))
-          .status,
+        (await gateway.post('/Authorize/Certificate', { ...files, scope }, { as: gateway.users.alice })).status,
       ).toBe(200);
   });
 
@@ -205,9 +202,7 @@ describe('5 authentication', () => {
 
   test('seed 5.2: without a registered integration, or without access to it, no token is issued', async () => {
     const unregistered = { ...files, client_id: 'unregistered' };
-    expect(
-      (await gateway.post('/Authorize/Certificate', unregistered, { as: gateway.users.alice })).status,
-    ).toBe(400);
+    expect((await gateway.post('/Authorize/Certificate', unregistered, { as: gateway.users.alice })).status).toBe(400);
     const notGiven = { ...files, client_id: 'other-app' };
     expect(await gateway.post('/Authorize/Certificate', notGiven, { as: gateway.users.bob })).toMatchObject({
       status: 400,

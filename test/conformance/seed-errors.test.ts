@@ -38,9 +38,9 @@ describe('7.1 Authorize/Token', () => {
     await steps.confirm(codes);
     await withSettings(gateway, withDevice(false), async () => {
       expect(await steps.exchange(codes.device_code)).toMatchObject(refusal('invalid_client'));
-      expect(
-        await gateway.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files' }),
-      ).toMatchObject(refusal('invalid_client'));
+      expect(await gateway.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files' })).toMatchObject(
+        refusal('invalid_client'),
+      );
     });
     expect((await steps.exchange(codes.device_code)).status).toBe(200);
   });
@@ -80,25 +80,14 @@ describe('7.1 Authorize/Token', () => {
 
   test('seed 7.1 invalid_scope: the scope of the grant was removed from the integration', async () => {
     const { refresh_token } = await gateway.grant({ scope: 'reports:write' });
-    await withSettings(
-      gateway,
-      withIntegration('report-runner', { scope: 'reports:read;files:read' }),
-      async () => expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('invalid_scope')),
+    await withSettings(gateway, withIntegration('report-runner', { scope: 'reports:read;files:read' }), async () =>
+      expect(await gateway.refresh(refresh_token)).toMatchObject(refusal('invalid_scope')),
     );
     expect((await gateway.refresh(refresh_token)).status).toBe(200);
   });
 
   test('seed 7.1 invalid_scope: malformed', async () => {
-    for (const scope of [
-      ':',
-      'files:',
-      'files:read,',
-      ';',
-      'files:read;;reports',
-      'files read',
-      '*',
-      'files:*',
-    ])
+    for (const scope of [':', 'files:', 'files:read,', ';', 'files:read;;reports', 'files read', '*', 'files:*'])
       expect(await requestGrant(scope), scope).toMatchObject(refusal('invalid_scope'));
   });
 
@@ -146,14 +135,7 @@ describe('7.1 Authorize/Token', () => {
     const steps = createDeviceClient(gateway);
     const { device_code } = await steps.requestCodes();
     const flipped = device_code.slice(0, -2) + (device_code.at(-2) === 'A' ? 'B' : 'A') + device_code.at(-1);
-    for (const code of [
-      flipped,
-      'ghd_',
-      'x',
-      'x'.repeat(10_000),
-      device_code.toUpperCase(),
-      `${device_code} `,
-    ])
+    for (const code of [flipped, 'ghd_', 'x', 'x'.repeat(10_000), device_code.toUpperCase(), `${device_code} `])
       expect(await steps.exchange(code)).toMatchObject(refusal('invalid_grant'));
   });
 
@@ -163,9 +145,7 @@ describe('7.1 Authorize/Token', () => {
     const codes = await steps.requestCodes();
     await steps.confirm(codes);
     for (const client of ['other-app', 'nobody', 'Report-Runner']) {
-      expect(await gateway.refresh(refresh_token, { client_id: client })).toMatchObject(
-        refusal('invalid_grant'),
-      );
+      expect(await gateway.refresh(refresh_token, { client_id: client })).toMatchObject(refusal('invalid_grant'));
       expect(await steps.exchange(codes.device_code, client)).toMatchObject(refusal('invalid_grant'));
     }
     expect((await gateway.refresh(refresh_token)).status).toBe(200);

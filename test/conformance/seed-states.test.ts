@@ -98,9 +98,7 @@ test('seed 3: an accepted certificate and an allowed scope return a valid token 
 test('seed 3: a revoked grant neither authorizes a request nor can be refreshed', async () => {
   const grant = await gateway.grant();
   const authorization = `Bearer ${grant.access_token}`;
-  expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization } })).status).toBe(
-    200,
-  );
+  expect((await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization } })).status).toBe(200);
   expect((await gateway.api('/files/1', grant.access_token)).status).toBe(401);
   expect(await gateway.refresh(grant.refresh_token)).toMatchObject({
     status: 400,

@@ -3,13 +3,7 @@ import { createDeviceClient } from '../support/device-client.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { issue } from '../support/pki.ts';
-import {
-  ALICE,
-  type Reply,
-  startGateway,
-  type TestGateway,
-  type TokenGrant,
-} from '../support/test-gateway.ts';
+import { ALICE, type Reply, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
 /** Token API specification, section 2, row by row, for a refresh and for a certificate grant. */
 let gateway: TestGateway;
@@ -39,15 +33,7 @@ describe('2.1 token grant', () => {
   });
 
   test('seed 2.1: the token grant has exactly the fields of the table, and identity only by certificate', () => {
-    const both = [
-      'access_token',
-      'expires',
-      'expires_in',
-      'refresh_token',
-      'refresh_until',
-      'scope',
-      'token_type',
-    ];
+    const both = ['access_token', 'expires', 'expires_in', 'refresh_token', 'refresh_until', 'scope', 'token_type'];
     expect(Object.keys(byRefresh.json).toSorted()).toEqual(both);
     expect(Object.keys(byCertificate.json).toSorted()).toEqual([...both, 'identity'].toSorted());
   });
@@ -104,9 +90,7 @@ describe('2.1 token grant', () => {
     const { json } = await requestGrant('Reports:write,read;files');
     const refreshed = await gateway.refresh(String(json['refresh_token']));
     expect(refreshed.json['scope']).toBe('Reports:write,read;files');
-    expect(decodeJwt(String(refreshed.json['access_token'])).claims['scope']).toBe(
-      'files reports:read reports:write',
-    );
+    expect(decodeJwt(String(refreshed.json['access_token'])).claims['scope']).toBe('files reports:read reports:write');
   });
 
   test('seed 2.1 scope: a scope sent with a refresh does not change the granted scope', async () => {
@@ -141,9 +125,7 @@ describe('2.1 token grant', () => {
       ...settings,
       certificates: { ...settings.certificates, directory: 'workloads' },
       directories: { ...settings.directories, workloads: { label: 'wl', derive: true } },
-      integrations: [
-        { clientId: 'report-runner', scope: 'files:read', access: [{ directory: 'workloads' }] },
-      ],
+      integrations: [{ clientId: 'report-runner', scope: 'files:read', access: [{ directory: 'workloads' }] }],
       routes: [],
     }));
     try {
@@ -193,13 +175,7 @@ describe('2.2 scope string', () => {
   });
 
   test('seed 2.2: a request may not ask for more', async () => {
-    for (const scope of [
-      'reports:delete',
-      'reports:read,delete',
-      'mail:read',
-      'files:read;mail',
-      'files:write',
-    ])
+    for (const scope of ['reports:delete', 'reports:read,delete', 'mail:read', 'files:read;mail', 'files:write'])
       expect((await requestGrant(scope)).json, scope).toMatchObject({ Error: 'invalid_scope' });
   });
 });

@@ -55,9 +55,7 @@ test('wire 1: another or no media type is invalid_request', async () => {
     '',
     'multipart/form-data; boundary=x',
   ])
-    expect(await postToken(refreshBody(refresh_token), { 'content-type': type }), type).toMatchObject(
-      REFUSED,
-    );
+    expect(await postToken(refreshBody(refresh_token), { 'content-type': type }), type).toMatchObject(REFUSED);
   expect((await gateway.refresh(refresh_token)).status).toBe(200);
 });
 
@@ -143,9 +141,7 @@ test('wire 1: duplicate JSON keys are invalid_request, also when they are spelle
 test('wire 1: values that are not strings are invalid_request', async () => {
   const { refresh_token } = await gateway.grant();
   for (const wrong of [[refresh_token], { a: refresh_token }, 7, true, null])
-    expect(await gateway.refresh('x', { refresh_token: wrong }), JSON.stringify(wrong)).toMatchObject(
-      REFUSED,
-    );
+    expect(await gateway.refresh('x', { refresh_token: wrong }), JSON.stringify(wrong)).toMatchObject(REFUSED);
   for (const wrong of [['report-runner'], null, 0])
     expect(await gateway.refresh(refresh_token, { client_id: wrong })).toMatchObject(REFUSED);
 });
@@ -176,9 +172,7 @@ test('wire 1: unknown extra fields are ignored', async () => {
   const { refresh_token } = await gateway.grant();
   const extra = { client_secret: 'x', scope: 7, nested: { a: [1] }, __proto__x: null, constructor: 'y' };
   expect((await gateway.refresh(refresh_token, extra)).status).toBe(200);
-  expect(
-    (await postToken(`{"__proto__":{"client_id":"report-runner"},"refresh_token":"x"}`)).json,
-  ).toMatchObject({
+  expect((await postToken(`{"__proto__":{"client_id":"report-runner"},"refresh_token":"x"}`)).json).toMatchObject({
     Error_description: 'client_id is required.',
   });
 });

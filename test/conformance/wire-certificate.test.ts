@@ -17,11 +17,7 @@ beforeAll(async () => {
 afterAll(() => gateway.close());
 
 const files = { client_id: 'report-runner', scope: 'files:read' };
-const requestGrant = (
-  body: unknown,
-  as?: IssuedCertificate,
-  headers: Record<string, string> = {},
-): Promise<Reply> =>
+const requestGrant = (body: unknown, as?: IssuedCertificate, headers: Record<string, string> = {}): Promise<Reply> =>
   gateway.post('/Authorize/Certificate', body, { headers, ...(as !== undefined && { as }) });
 
 /** Every error of this operation has a specific description; 401 has a challenge. */
@@ -35,10 +31,7 @@ function expectRefusal(reply: Reply, status: 400 | 401, error: string, args: Reg
 
 describe('400', () => {
   test('wire 3: 200 returns the grant with identity, and echoes the scope verbatim', async () => {
-    const reply = await requestGrant(
-      { ...files, scope: 'Files:read;REPORTS:write,read;' },
-      gateway.users.alice,
-    );
+    const reply = await requestGrant({ ...files, scope: 'Files:read;REPORTS:write,read;' }, gateway.users.alice);
     expect(reply).toMatchObject({
       status: 200,
       json: { identity: ALICE, scope: 'Files:read;REPORTS:write,read;', token_type: 'Bearer' },
@@ -49,12 +42,7 @@ describe('400', () => {
     const { alice } = gateway.users;
     expectRefusal(await requestGrant({ scope: 'files' }, alice), 400, 'invalid_request', /client_id/);
     expectRefusal(await requestGrant([], alice), 400, 'invalid_request', /JSON object/);
-    expectRefusal(
-      await requestGrant(files, alice, { 'content-type': FORM }),
-      400,
-      'invalid_request',
-      /Content-Type/,
-    );
+    expectRefusal(await requestGrant(files, alice, { 'content-type': FORM }), 400, 'invalid_request', /Content-Type/);
     const empty = await gateway.request({
       path: '/authsvc/Authorize/Certificate',
       method: 'POST',
@@ -99,12 +87,7 @@ describe('400', () => {
 
   test('wire 3: 400 unauthorized_client when the integration does not allow the certificate grant', async () => {
     await withSettings(gateway, withIntegration('report-runner', { grants: ['device'] }), async () =>
-      expectRefusal(
-        await requestGrant(files, gateway.users.alice),
-        400,
-        'unauthorized_client',
-        /certificate grant/,
-      ),
+      expectRefusal(await requestGrant(files, gateway.users.alice), 400, 'unauthorized_client', /certificate grant/),
     );
   });
 
@@ -155,16 +138,9 @@ describe('401 invalid_client', () => {
           certificates: { ...settings.certificates, issuers: ['ca.pem', 'second.pem'] },
         }),
       async () => {
-        expectRefusal(
-          await requestGrant(files, gateway.users.alice),
-          401,
-          'invalid_client',
-          /approved issuer/,
-        );
+        expectRefusal(await requestGrant(files, gateway.users.alice), 401, 'invalid_client', /approved issuer/);
         expect((await requestGrant(files, await issue(second, { commonName: 'alice' }))).status).toBe(200);
-        expect((await requestGrant({ ...files, client_id: 'other-app' }, gateway.users.alice)).status).toBe(
-          200,
-        );
+        expect((await requestGrant({ ...files, client_id: 'other-app' }, gateway.users.alice)).status).toBe(200);
       },
     );
   });
@@ -209,12 +185,7 @@ describe('401 invalid_client', () => {
       gateway,
       (settings) => ({ ...settings, certificates: { ...settings.certificates, issuers: ['other.pem'] } }),
       async () =>
-        expectRefusal(
-          await requestGrant(files, gateway.users.alice),
-          401,
-          'invalid_client',
-          /approved issuer/,
-        ),
+        expectRefusal(await requestGrant(files, gateway.users.alice), 401, 'invalid_client', /approved issuer/),
     );
   });
 

@@ -92,23 +92,18 @@ test('wire 4: user_code is 8 letters of a 20-letter alphabet without vowels or l
   expect(new Set(USER_CODE_ALPHABET).size).toBe(20);
   expect(USER_CODE_ALPHABET).not.toMatch(/[AEIOU0-9]/);
   const shape = new RegExp(`^[${USER_CODE_ALPHABET}]{4}-[${USER_CODE_ALPHABET}]{4}$`);
-  const codes = await Promise.all(
-    Array.from({ length: 50 }, () => createDeviceClient(gateway).requestCodes()),
-  );
+  const codes = await Promise.all(Array.from({ length: 50 }, () => createDeviceClient(gateway).requestCodes()));
   for (const { user_code } of codes) expect(user_code).toMatch(shape);
   expect(new Set(codes.map(({ user_code }) => user_code)).size).toBe(50);
 });
 
 test('wire 4: device_code has at least 128 random bits', async () => {
-  const codes = await Promise.all(
-    Array.from({ length: 50 }, () => createDeviceClient(gateway).requestCodes()),
-  );
+  const codes = await Promise.all(Array.from({ length: 50 }, () => createDeviceClient(gateway).requestCodes()));
   const bits = codes.map(({ device_code }) => Buffer.from(device_code.replace(/^ghd_/, ''), 'base64url'));
   for (const code of bits) expect(code.length).toBeGreaterThanOrEqual(16);
   // Every byte varies: no part is a counter, a time or a prefix.
   const length = bits[0]?.length ?? 0;
-  for (let at = 0; at < length; at += 1)
-    expect(new Set(bits.map((code) => code[at])).size).toBeGreaterThan(20);
+  for (let at = 0; at < length; at += 1) expect(new Set(bits.map((code) => code[at])).size).toBeGreaterThan(20);
 });
 
 test.each(['typed in lower case', 'without its dash', 'with spaces'])(
@@ -129,9 +124,7 @@ test.each(['typed in lower case', 'without its dash', 'with spaces'])(
 
 test('wire 4: the complete device flow: code, sign-in, review, approve, exchange, call, refresh', async () => {
   const steps = createDeviceClient(gateway);
-  const codes = (await requestDevice(files)).json as unknown as Awaited<
-    ReturnType<typeof steps.requestCodes>
-  >;
+  const codes = (await requestDevice(files)).json as unknown as Awaited<ReturnType<typeof steps.requestCodes>>;
   expect((await steps.exchange(codes.device_code)).json).toMatchObject({ Error: 'authorization_pending' });
   const end = await steps.decideInBrowser(codes);
   expect(end.status).toBe(200);

@@ -65,10 +65,7 @@ describe('5 GET Revoke/Token', () => {
       `token=${token}`,
     ])
       for (const headers of [{}, { authorization: `Bearer ${token}` }])
-        expect(
-          (await gateway.request({ path: `/authsvc/Revoke/Token?${query}`, headers })).status,
-          query,
-        ).toBe(400);
+        expect((await gateway.request({ path: `/authsvc/Revoke/Token?${query}`, headers })).status, query).toBe(400);
     expect(JSON.stringify(gateway.log)).not.toContain(token.slice(-40));
     expect(await isGrantValid(grant)).toBe(true);
   });
@@ -125,9 +122,9 @@ describe('5 GET Revoke/Token', () => {
       `Bearer  ${access_token}`,
       `Bearer ${access_token} x`,
     ])
-      expect(
-        await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization } }),
-      ).toMatchObject(invalidToken);
+      expect(await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization } })).toMatchObject(
+        invalidToken,
+      );
     const missing = await gateway.request({ path: '/authsvc/Revoke/Token' });
     expect(missing).toMatchObject(invalidToken);
     expect(missing.headers['www-authenticate']).toMatch(/^Bearer realm=/);
@@ -258,9 +255,7 @@ describe('6 GET Authorize/Verify', () => {
 
   test('wire 6: if the store is unreachable, 503 with Retry-After, not 401', async () => {
     const { access_token } = await gateway.grant();
-    const reply = await withFailure(gateway.server.store.grants, 'read', 'not executed', () =>
-      verify(access_token),
-    );
+    const reply = await withFailure(gateway.server.store.grants, 'read', 'not executed', () => verify(access_token));
     expect(reply.status).toBe(503);
     expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
   });

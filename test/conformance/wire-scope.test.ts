@@ -140,8 +140,7 @@ test('wire 7: a grant has the form of each interface through which it is refresh
   expect(first).toMatchObject({ status: 200, json: { scope: list } });
   const second = await gateway.refresh(String(first.json['refresh_token']));
   expect(second).toMatchObject({ status: 200, json: { scope } });
-  for (const reply of [first, second])
-    expect(decodeJwt(String(reply.json['access_token'])).claims['scope']).toBe(list);
+  for (const reply of [first, second]) expect(decodeJwt(String(reply.json['access_token'])).claims['scope']).toBe(list);
 });
 
 test('wire 7: the longest scope gives a token that is accepted', async () => {
@@ -149,9 +148,7 @@ test('wire 7: the longest scope gives a token that is accepted', async () => {
   const resource = `r${'x'.repeat(500)}`;
   await gateway.reload((settings) => ({
     ...settings,
-    integrations: [
-      { clientId: 'wide', scope: `${resource}:${permissions}`, access: [{ groups: ['operators'] }] },
-    ],
+    integrations: [{ clientId: 'wide', scope: `${resource}:${permissions}`, access: [{ groups: ['operators'] }] }],
   }));
   const reply = await gateway.post(
     '/Authorize/Certificate',

@@ -2,21 +2,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createDeviceClient, DEVICE_GRANT, FORM } from '../support/device-client.ts';
 import { withFailure } from '../support/fault-injection.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import {
-  withIntegration,
-  withoutIntegration,
-  withSettings,
-  withTokens,
-  withUser,
-} from '../support/reconfigure.ts';
-import {
-  ALICE,
-  BOB,
-  type Reply,
-  startGateway,
-  type TestGateway,
-  type TokenGrant,
-} from '../support/test-gateway.ts';
+import { withIntegration, withoutIntegration, withSettings, withTokens, withUser } from '../support/reconfigure.ts';
+import { ALICE, BOB, type Reply, startGateway, type TestGateway, type TokenGrant } from '../support/test-gateway.ts';
 
 /** Wire specification, section 2: POST Authorize/Token. */
 let gateway: TestGateway;
@@ -45,9 +32,7 @@ describe('request parameters', () => {
     const { refresh_token } = await gateway.grant();
     const { device_code } = await confirmDevice();
     for (const grant_type of [undefined, DEVICE_GRANT, 'refresh_token'])
-      expect(await postToken({ refresh_token, device_code, grant_type })).toMatchObject(
-        refusal('invalid_request'),
-      );
+      expect(await postToken({ refresh_token, device_code, grant_type })).toMatchObject(refusal('invalid_request'));
     expect(await postToken({})).toMatchObject(refusal('invalid_request'));
     expect((await postToken({ refresh_token })).status).toBe(200);
     expect((await postToken({ device_code, grant_type: DEVICE_GRANT })).status).toBe(200);
@@ -56,9 +41,7 @@ describe('request parameters', () => {
   test('wire 2: with a refresh_token grant_type may be absent or refresh_token, and nothing else', async () => {
     const { refresh_token } = await gateway.grant();
     for (const grant_type of [DEVICE_GRANT, 'Refresh_Token', 'refresh', 'client_credentials'])
-      expect(await postToken({ refresh_token, grant_type }), grant_type).toMatchObject(
-        refusal('invalid_request'),
-      );
+      expect(await postToken({ refresh_token, grant_type }), grant_type).toMatchObject(refusal('invalid_request'));
     expect((await postToken({ refresh_token, grant_type: 'refresh_token' })).status).toBe(200);
   });
 
@@ -94,9 +77,7 @@ describe('internal failures', () => {
     async (part, operation) => {
       const { refresh_token } = await gateway.grant();
       const { store } = gateway.server;
-      const reply = await withFailure(store[part], operation, 'not executed', () =>
-        gateway.refresh(refresh_token),
-      );
+      const reply = await withFailure(store[part], operation, 'not executed', () => gateway.refresh(refresh_token));
       expect(reply).toMatchObject(refusal('invalid_request'));
       expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
       expect(reply.json['Error_description']).toMatch(/temporary.*retry/i);
@@ -189,9 +170,7 @@ describe('refusals', () => {
         const steps = createDeviceClient(gateway);
         const codes = await steps.requestCodes();
         for (let tries = 0; tries < 5; tries += 1)
-          await expect(steps.decideInBrowser(codes, { password: `wrong ${tries}` })).rejects.toThrow(
-            /no form/,
-          );
+          await expect(steps.decideInBrowser(codes, { password: `wrong ${tries}` })).rejects.toThrow(/no form/);
         return codes.device_code;
       },
     ],
@@ -265,11 +244,7 @@ describe('refusals', () => {
     await withSettings(gateway, withIntegration('report-runner', { bindToCertificate: true }), async () => {
       const { refresh_token } = await gateway.grant();
       const refresh = (as?: (typeof gateway.users)['alice']) =>
-        gateway.post(
-          '/Authorize/Token',
-          { client_id: 'report-runner', refresh_token },
-          as === undefined ? {} : { as },
-        );
+        gateway.post('/Authorize/Token', { client_id: 'report-runner', refresh_token }, as === undefined ? {} : { as });
       expect(await refresh()).toMatchObject(refusal('invalid_grant'));
       expect(await refresh(gateway.users.bob)).toMatchObject(refusal('invalid_grant'));
       read(await refresh(gateway.users.alice));

@@ -17,12 +17,7 @@ test('a revocation needs a form of this session, for this grant, from this origi
   const second = await harness.signedIn();
   const attempts: [what: string, browser: FormBrowser, body: string, headers: Record<string, string>][] = [
     ['no form token', harness.operator, encode(fields), SAME_ORIGIN(harness.url)],
-    [
-      'an empty form token',
-      harness.operator,
-      encode({ ...fields, form_token: '' }),
-      SAME_ORIGIN(harness.url),
-    ],
+    ['an empty form token', harness.operator, encode({ ...fields, form_token: '' }), SAME_ORIGIN(harness.url)],
     [
       'the token of another form',
       harness.operator,
@@ -99,10 +94,10 @@ test('GET never revokes, and other methods are refused', async () => {
   const { id, isLive } = await harness.liveGrant();
   await harness.operator.get(`/console/revoke?by=grant&q=${id}`);
   for (const method of ['PUT', 'DELETE', 'PATCH', 'OPTIONS', 'HEAD'])
-    expect([
+    expect([method, (await harness.operator.send(method, `/console/revoke?by=grant&q=${id}`)).status]).toEqual([
       method,
-      (await harness.operator.send(method, `/console/revoke?by=grant&q=${id}`)).status,
-    ]).toEqual([method, method === 'HEAD' ? 200 : 405]);
+      method === 'HEAD' ? 200 : 405,
+    ]);
   expect((await harness.operator.get('/console/sign-out')).status).toBe(405);
   expect(await isLive()).toBe(true);
 });
@@ -209,8 +204,7 @@ describe('a name with more live grants than a search reads', () => {
       await server.store.grants.create(id, grant, time + 600);
     }
   };
-  const repeat = (identity: string, length: number): readonly string[] =>
-    Array.from({ length }, () => identity);
+  const repeat = (identity: string, length: number): readonly string[] => Array.from({ length }, () => identity);
 
   test('is not taken for one person because the first grants are of one', async () => {
     const { gateway } = harness;

@@ -14,14 +14,9 @@ test('names that do not belong to the admin listener are refused (DNS rebinding)
   const get = (host: string, path: string) =>
     rawRequest(
       harness.gateway.adminPort,
-      [
-        `GET ${path} HTTP/1.1`,
-        `Host: ${host}`,
-        `Cookie: ${harness.operator.cookie}`,
-        'Connection: close',
-        '',
-        '',
-      ].join('\r\n'),
+      [`GET ${path} HTTP/1.1`, `Host: ${host}`, `Cookie: ${harness.operator.cookie}`, 'Connection: close', '', ''].join(
+        '\r\n',
+      ),
     );
   for (const path of ['/console', '/console/sign-in', '/console/console.js', '/console/figures']) {
     expect([path, (await get('evil.example', path)).status]).toEqual([path, 421]);
@@ -34,18 +29,9 @@ test('names that do not belong to the admin listener are refused (DNS rebinding)
 test('a page of another site can neither read the console nor its figures', async () => {
   for (const [path, headers] of [
     ['/console', { 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty', 'sec-fetch-site': 'same-origin' }],
-    [
-      '/console',
-      { 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'iframe', 'sec-fetch-site': 'cross-site' },
-    ],
-    [
-      '/console/figures',
-      { 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty', 'sec-fetch-site': 'cross-site' },
-    ],
-    [
-      '/console/figures',
-      { 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty', 'sec-fetch-site': 'same-site' },
-    ],
+    ['/console', { 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'iframe', 'sec-fetch-site': 'cross-site' }],
+    ['/console/figures', { 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty', 'sec-fetch-site': 'cross-site' }],
+    ['/console/figures', { 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty', 'sec-fetch-site': 'same-site' }],
     [
       '/console/console.js',
       { 'sec-fetch-mode': 'no-cors', 'sec-fetch-dest': 'script', 'sec-fetch-site': 'cross-site' },
@@ -122,9 +108,7 @@ test('a session ends at once when its token is replaced, removed or exposed, and
   expect((await harness.operator.get('/console')).status).toBe(200);
   writeFileSync(file, 'another-token-of-an-operator', { mode: 0o600 });
   expect((await harness.operator.get('/console')).status).toBe(303);
-  expect((await harness.operator.get('/console/figures', { 'sec-fetch-site': 'same-origin' })).status).toBe(
-    401,
-  );
+  expect((await harness.operator.get('/console/figures', { 'sec-fetch-site': 'same-origin' })).status).toBe(401);
   writeFileSync(file, token, { mode: 0o600 });
   chmodSync(file, 0o644);
   expect((await harness.operator.get('/console')).status).toBe(303);
@@ -149,9 +133,7 @@ test('wrong tokens cannot fill the audit log, nor keep an operator with the righ
   const recorded = harness.gateway.auditEvents('admin_sign_in_failed').length;
   const statuses: number[] = [];
   for (let count = 0; count < 12; count += 1)
-    statuses.push(
-      (await browser.submit('/console/sign-in', { token: `wrong-token-number-${count}` })).status,
-    );
+    statuses.push((await browser.submit('/console/sign-in', { token: `wrong-token-number-${count}` })).status);
   expect(statuses).toEqual([...Array<number>(10).fill(401), 429, 429]);
   expect(harness.gateway.auditEvents('admin_sign_in_failed').length - recorded).toBe(10);
   expect(harness.gateway.logLines.join('')).not.toContain('wrong-token-number');

@@ -49,8 +49,7 @@ test('messages contain no bidirectional or control characters of the request', a
 
 test('a grant whose every field is hostile is shown as text, on every page that shows it', async () => {
   const { gateway } = harness;
-  const hostile = (name: string): string =>
-    `${name}"><img src=x onerror=alert(1)>\u202e\u0007\u2066'</script>`;
+  const hostile = (name: string): string => `${name}"><img src=x onerror=alert(1)>\u202e\u0007\u2066'</script>`;
   const time = Math.floor(gateway.clock.now());
   const id = 'hostile-grant';
   const grant = testGrant({
@@ -100,9 +99,7 @@ test('oversized input is refused or cut, and memory stays bounded', async () => 
     .catch(() => ({ status: 413 }));
   expect(big.status).toBe(413);
   const many = Array.from({ length: 50 }, (_, index) => `f${index}=1`).join('&');
-  expect(
-    (await harness.operator.send('POST', '/console/revoke', many, SAME_ORIGIN(harness.url))).status,
-  ).toBe(400);
+  expect((await harness.operator.send('POST', '/console/revoke', many, SAME_ORIGIN(harness.url))).status).toBe(400);
   expect((await harness.operator.get(`/console/explain?path=/${'a'.repeat(5_000)}`)).text).toContain(
     'path must have at most',
   );

@@ -117,9 +117,7 @@ test('a page on another port of the host can neither read, frame nor submit the 
     expect(await page.evaluate(openWindowAndRead, `${url}/console`)).not.toContain('Overview');
     await (await popup).getByRole('heading', { name: 'Overview' }).waitFor();
     // The console is in a browsing context group of its own.
-    expect(
-      await (await popup).evaluate(() => (globalThis as unknown as { opener: unknown }).opener),
-    ).toBeNull();
+    expect(await (await popup).evaluate(() => (globalThis as unknown as { opener: unknown }).opener)).toBeNull();
     await page.goto(`http://127.0.0.1:${port}/frame`);
     const frame = await until('the frame has been blocked', () =>
       page.frames().find((candidate) => candidate.url().startsWith('chrome-error:')),

@@ -125,22 +125,14 @@ test('on a phone, a table that continues has a shadow at the edge where it does'
     if (box === null) throw new Error('the table is not displayed');
     /** A column of pixels between the last row and the edge, where there is no text. */
     const readEdge = async (x: number): Promise<string> =>
-      (await phone.page.screenshot({ clip: { x, y: box.y + box.height - 8, width: 1, height: 2 } })).toString(
-        'base64',
-      );
+      (await phone.page.screenshot({ clip: { x, y: box.y + box.height - 8, width: 1, height: 2 } })).toString('base64');
     const [left, right] = [box.x + 3, box.x + box.width - 4];
     const plain = await readEdge(box.x + box.width / 2);
-    expect([await readEdge(left), await readEdge(right)].map((edge) => edge === plain)).toEqual([
-      true,
-      false,
-    ]);
+    expect([await readEdge(left), await readEdge(right)].map((edge) => edge === plain)).toEqual([true, false]);
     await table.evaluate((element) => {
       (element as unknown as { scrollLeft: number }).scrollLeft = 10_000;
     });
-    expect([await readEdge(left), await readEdge(right)].map((edge) => edge === plain)).toEqual([
-      false,
-      true,
-    ]);
+    expect([await readEdge(left), await readEdge(right)].map((edge) => edge === plain)).toEqual([false, true]);
   } finally {
     await phone.close();
   }

@@ -42,9 +42,7 @@ test('a certificate of the client CA signs in without a token, with a Secure __H
   expect(text).toContain('certificate CN=olivia');
   const { status } = await browser.submit('/console/certificate');
   expect(status).toBe(200);
-  expect(String(headers['set-cookie'])).toMatch(
-    /^__Host-gatehouse-console-\d+=[\w-]{43}; Path=\/; .*; Secure$/,
-  );
+  expect(String(headers['set-cookie'])).toMatch(/^__Host-gatehouse-console-\d+=[\w-]{43}; Path=\/; .*; Secure$/);
   expect(gateway.auditEvents('admin_action').at(-1)).toMatchObject({
     act: 'console_sign_in',
     by: 'certificate CN=olivia',

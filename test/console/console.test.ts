@@ -118,12 +118,8 @@ test('grants are found by the beginning of a value, which revokes nothing', asyn
   expect(await search('client', 'other*')).toEqual([true, false]);
   expect(await search('identity', 'local:*')).toEqual([true, true]);
   expect(await search('name', 'lic*')).toEqual([false, false]);
-  expect((await operator.get('/console/grants?by=name&q=*')).text).toContain(
-    '1 to 1024 characters before the *',
-  );
-  expect((await operator.get('/console/grants?by=serial&q=ab*')).text).toContain(
-    'serial must be hexadecimal.',
-  );
+  expect((await operator.get('/console/grants?by=name&q=*')).text).toContain('1 to 1024 characters before the *');
+  expect((await operator.get('/console/grants?by=serial&q=ab*')).text).toContain('serial must be hexadecimal.');
   expect((await operator.get('/console/revoke?by=name&q=al*')).status).toBe(400);
 });
 
@@ -152,9 +148,7 @@ test('grants are found by person, client and certificate', async () => {
     ]);
   }
   expect((await operator.get('/console/grants?by=name&q=nobody')).text).toContain('No live grant matches.');
-  expect((await operator.get('/console/grants?by=serial&q=xyz')).text).toContain(
-    'serial must be hexadecimal.',
-  );
+  expect((await operator.get('/console/grants?by=serial&q=xyz')).text).toContain('serial must be hexadecimal.');
 });
 
 test('a grant is revoked only after the confirmation, and its state is shown', async () => {
@@ -207,9 +201,7 @@ test('a refusal is found by its request id, with its rule, what that requires an
   expect(text).toMatch(/The rule requires<\/dt><dd><code><bdi>reports:write/);
   expect(text).toMatch(/The grant allows<\/dt><dd><code><bdi>files:read/);
   expect(text).toContain('the token lacks reports:write');
-  expect(text).toContain(
-    'href="/console/explain?method=POST&amp;path=%2Freports%2Fq3&amp;client=report-runner',
-  );
+  expect(text).toContain('href="/console/explain?method=POST&amp;path=%2Freports%2Fq3&amp;client=report-runner');
   expect(text).not.toContain('secret=1');
   expect(text).not.toContain(token);
   expect((await operator.get('/console/refusal?id=unknown')).status).toBe(404);
@@ -237,10 +229,7 @@ test('refusals are grouped by their cause and described in sentences', async () 
 
 test('requests that a report-only rule forwards are shown as such; forwarded ones are not recorded', async () => {
   const { gateway } = harness;
-  const trial = await gateway.api(
-    '/trial/a',
-    (await gateway.grant({ user: 'bob', scope: 'files:read' })).access_token,
-  );
+  const trial = await gateway.api('/trial/a', (await gateway.grant({ user: 'bob', scope: 'files:read' })).access_token);
   expect(trial.status).toBe(200);
   const page = await operator.get(`/console/refusals?q=${String(trial.headers['x-request-id'])}`);
   expect(page.text).toContain('forwarded: report-only');
@@ -280,9 +269,7 @@ test('a request is explained with the configuration in use, also after a reload'
   expect(await explain({ method: 'GET', path: '/files/1', client: 'report-runner' })).toContain(
     'the token meets the requirement files:read',
   );
-  expect(await explain({ method: 'POST', path: '/reports/1', scope: 'files:read' })).toContain(
-    'rejected (403)',
-  );
+  expect(await explain({ method: 'POST', path: '/reports/1', scope: 'files:read' })).toContain('rejected (403)');
   expect(await explain({ method: 'GET', path: '/added' })).toContain('rejected (404;');
   await gateway.reload((settings) => ({
     ...settings,
@@ -290,9 +277,7 @@ test('a request is explained with the configuration in use, also after a reload'
   }));
   expect(await explain({ method: 'GET', path: '/added' })).toContain('forwarded without a token');
   expect(await explain({ method: 'GET', path: '/a', scope: '::' })).toContain('This is not a scope.');
-  expect(await explain({ method: 'GET', path: '/a', client: 'x' })).toContain(
-    'No integration has this client id.',
-  );
+  expect(await explain({ method: 'GET', path: '/a', client: 'x' })).toContain('No integration has this client id.');
   expect(await explain({ method: 'get', path: '/a' })).toContain('Write the method in capitals');
 });
 
@@ -307,8 +292,7 @@ test('the page for explanations has an example that is allowed', async () => {
 test('settings that differ from their default are marked, and settings are filtered by name and value', async () => {
   const load = async (query: string) => (await operator.get(`/console/configuration?${query}`)).text;
   const all = await load('');
-  const find = (path: string) =>
-    new RegExp(`<bdi>${path}</bdi></dt><dd class="mono">(.*?)</dd>`).exec(all)?.[1];
+  const find = (path: string) => new RegExp(`<bdi>${path}</bdi></dt><dd class="mono">(.*?)</dd>`).exec(all)?.[1];
   expect(find('tokens\\.accessLifetime')).not.toContain('changed');
   expect(find('store\\.path')).not.toContain('changed');
   expect(find('admin\\.port')).toContain('<span class="badge neutral">changed</span>');
@@ -340,9 +324,7 @@ test('the audit tail shows recent events of all kinds', async () => {
   const { text } = await operator.get('/console/audit');
   expect(text).toContain('<h2>grant issued</h2>');
   expect(text).toContain('<h2>admin action</h2>');
-  expect((await operator.get('/console/audit?q=console_sign_in')).text).not.toContain(
-    '<h2>grant issued</h2>',
-  );
+  expect((await operator.get('/console/audit?q=console_sign_in')).text).not.toContain('<h2>grant issued</h2>');
 });
 
 test('a session ends after an hour without a click, and after its lifetime even if it is used', async () => {

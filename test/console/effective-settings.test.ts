@@ -51,14 +51,9 @@ test('every setting with a file of its own counts as a secret', () => {
 });
 
 test('long lists are cut', () => {
-  const routes = Array.from(
-    { length: 300 },
-    (_, at) => `  - { path: /r${at}, public: true, upstream: a }`,
-  ).join('\n');
+  const routes = Array.from({ length: 300 }, (_, at) => `  - { path: /r${at}, public: true, upstream: a }`).join('\n');
   const sections = listEffectiveSettings(
-    loadValid(
-      `listen: { behindTls: true }\nupstreams: { a: { url: 'http://127.0.0.1:1' } }\nroutes:\n${routes}\n`,
-    ),
+    loadValid(`listen: { behindTls: true }\nupstreams: { a: { url: 'http://127.0.0.1:1' } }\nroutes:\n${routes}\n`),
   );
   expect(sections.find(({ name }) => name === 'routes')?.omitted).toBe(200);
 });

@@ -37,12 +37,8 @@ test('parts are known wherever an interval covers them, and unknown before the f
   const history = new History();
   for (let time = 0; time <= 60; time += 10) history.add(requests(time), 1_000 + time);
   const parts = history.parts(1_060, 120, 24);
-  expect(parts.map((part) => (part === undefined ? '-' : '+')).join('')).toBe(
-    `${'-'.repeat(12)}${'+'.repeat(12)}`,
-  );
-  const rates = parts.flatMap((part) =>
-    part ? [(part.decisions.get('forwarded') ?? 0) / part.seconds] : [],
-  );
+  expect(parts.map((part) => (part === undefined ? '-' : '+')).join('')).toBe(`${'-'.repeat(12)}${'+'.repeat(12)}`);
+  const rates = parts.flatMap((part) => (part ? [(part.decisions.get('forwarded') ?? 0) / part.seconds] : []));
   expect(new Set(rates)).toEqual(new Set([1]));
 });
 

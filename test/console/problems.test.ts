@@ -2,11 +2,7 @@ import { readFileSync } from 'node:fs';
 import { Agent } from 'undici';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { READ_ONLY_TOKEN_FILE, signIn } from '../support/console-harness.ts';
-import {
-  type ForeignIssuerServer,
-  startForeignIssuer,
-  withTrustedIssuer,
-} from '../support/foreign-issuer-server.ts';
+import { type ForeignIssuerServer, startForeignIssuer, withTrustedIssuer } from '../support/foreign-issuer-server.ts';
 import { FormBrowser } from '../support/form-browser.ts';
 import { type IntrospectionServer, startIntrospectionServer } from '../support/introspection-server.ts';
 import { scrape } from '../support/scrape.ts';

@@ -107,10 +107,7 @@ test('a form is read as a form only: no other content type, encoding, method ove
   }).toString();
   const origin = `Origin: ${harness.url}`;
   const post = (path: string, headers: readonly string[], body: string) =>
-    send(
-      [`POST ${path} HTTP/1.1`, host(), cookie(), origin, ...headers, `Content-Length: ${body.length}`],
-      body,
-    );
+    send([`POST ${path} HTTP/1.1`, host(), cookie(), origin, ...headers, `Content-Length: ${body.length}`], body);
   const FORM = 'Content-Type: application/x-www-form-urlencoded';
   const attempts = {
     'text/plain': await post('/console/revoke', ['Content-Type: text/plain'], fields),
@@ -140,10 +137,7 @@ test('a form is read as a form only: no other content type, encoding, method ove
     ),
   };
   for (const [name, { status }] of Object.entries(attempts))
-    expect([name, status === 200 ? 'page' : status >= 400]).toEqual([
-      name,
-      name === 'override' ? 'page' : true,
-    ]);
+    expect([name, status === 200 ? 'page' : status >= 400]).toEqual([name, name === 'override' ? 'page' : true]);
   expect((await harness.gateway.api('/files/a', token)).status).toBe(200);
   const accepted = await post('/console/revoke', [FORM], fields);
   expect([accepted.status, (await harness.gateway.api('/files/a', token)).status]).toEqual([303, 401]);
@@ -162,32 +156,9 @@ test('a second request after an unread form is not taken from its body', async (
 
 test('an unreadable or oversized query of any page is a page or a refusal, never an internal error', async () => {
   const values = ['', '%', '%ff', '%00', '\u00e9', 'a'.repeat(9_000), '[', '::', '%F0%9F%92%A9', '*'];
-  for (const page of [
-    'grants',
-    'grant',
-    'revoke',
-    'refusals',
-    'refusal',
-    'explain',
-    'audit',
-    'figures',
-    'sign-in',
-  ])
+  for (const page of ['grants', 'grant', 'revoke', 'refusals', 'refusal', 'explain', 'audit', 'figures', 'sign-in'])
     for (const value of values) {
-      const names = [
-        'q',
-        'by',
-        'id',
-        'after',
-        'ended',
-        'method',
-        'path',
-        'scope',
-        'client',
-        'host',
-        'range',
-        'next',
-      ];
+      const names = ['q', 'by', 'id', 'after', 'ended', 'method', 'path', 'scope', 'client', 'host', 'range', 'next'];
       const target = `/console/${page}?${names.map((name) => `${name}=${name === 'by' ? 'serial' : value.slice(0, 1_000)}`).join('&')}`;
       const { status } = await send([`GET ${target} HTTP/1.1`, host(), cookie()]);
       expect([page, value.slice(0, 8), status < 500]).toEqual([page, value.slice(0, 8), true]);

@@ -35,9 +35,7 @@ test('the console of the supervisor shows refusals, audit events and figures of 
     for (const client of opened) client.close();
     return new Set(opened.map(({ worker }) => worker)).size === 2 ? opened : undefined;
   });
-  const ids = clients.map(
-    ({ worker }) => server.log.findLast((line) => line['worker'] === worker)?.['request_id'],
-  );
+  const ids = clients.map(({ worker }) => server.log.findLast((line) => line['worker'] === worker)?.['request_id']);
   expect(new Set(ids).size).toBe(2);
   const client = connect(folder, server.port, folder.alice);
   await client.grant();
@@ -61,8 +59,7 @@ test('the console of the supervisor shows refusals, audit events and figures of 
 test('a rejected configuration is shown by the supervisor until it is corrected, also after workers are replaced', async () => {
   const browser = new FormBrowser({ agent, base: `http://127.0.0.1:${server.adminPort}` });
   await signIn(browser, readFileSync(folder.file('data/admin-token'), 'utf8').trim());
-  const readGauge = async () =>
-    (await scrape(server.adminPort)).value('gatehouse_config_last_reload_successful');
+  const readGauge = async () => (await scrape(server.adminPort)).value('gatehouse_config_last_reload_successful');
   const isShown = async (path: string) =>
     (await browser.get(path)).text.includes('The changed configuration was rejected');
   const countEvents = (name: string) => server.log.filter(({ event }) => event === name).length;

@@ -28,11 +28,7 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
     });
     afterEach(() => store.close());
 
-    const createGrant = async (
-      id: string,
-      changes: Partial<Grant> = {},
-      keepUntil = LATER,
-    ): Promise<Grant> => {
+    const createGrant = async (id: string, changes: Partial<Grant> = {}, keepUntil = LATER): Promise<Grant> => {
       const grant = testGrant({ id, ...changes });
       expect(await store.grants.create(id, grant, keepUntil)).toBe('created');
       return grant;
@@ -118,9 +114,7 @@ export function describeGrantIndex(name: string, open: (now: () => number) => Pr
       async (after) => {
         await createGrant('a', { identity: 'corp:01' });
         for (const query of [{ identity: 'corp:01' }, {}])
-          expect(Array.isArray((await store.grantIndex.list({ ...query, limit: 5, after })).grants)).toBe(
-            true,
-          );
+          expect(Array.isArray((await store.grantIndex.list({ ...query, limit: 5, after })).grants)).toBe(true);
         expect(await listIds({ identity: 'corp:01', limit: 5 })).toEqual(['a']);
       },
     );

@@ -13,10 +13,7 @@ import {
 } from '../chart/manifests.ts';
 
 /** The model of an API object, which validates itself. */
-async function loadModel({
-  apiVersion,
-  kind,
-}: Manifest): Promise<new (data: unknown) => { validate(): void }> {
+async function loadModel({ apiVersion, kind }: Manifest): Promise<new (data: unknown) => { validate(): void }> {
   const [group = '', version] = apiVersion.includes('/') ? apiVersion.split('/') : ['', apiVersion];
   const home = group.endsWith('coreos.com')
     ? `@kubernetes-models/prometheus-operator/${group}`
@@ -77,8 +74,7 @@ describe.each(MATRIX)('%s', (name) => {
       // No host namespaces or paths.
       expect(JSON.stringify(spec)).not.toMatch(/hostPath|hostNetwork|hostPID|hostIPC|hostPort/);
     }
-    for (const account of ofKind(objects, 'ServiceAccount'))
-      expect(account.automountServiceAccountToken).toBe(false);
+    for (const account of ofKind(objects, 'ServiceAccount')) expect(account.automountServiceAccountToken).toBe(false);
   });
 
   test('A4 no ConfigMap contains a secret', () => {
@@ -93,15 +89,11 @@ describe.each(MATRIX)('%s', (name) => {
   test('A6 every port of a Service or policy exists in gatehouse’s container', () => {
     const ports = findGatehouse(objects).ports ?? [];
     expect(ports.map((port) => port.name)).toEqual(['gatehouse', 'gh-admin']);
-    const services = ofKind(objects, 'Service').filter(
-      (service) => !service.metadata.name.endsWith('valkey'),
-    );
+    const services = ofKind(objects, 'Service').filter((service) => !service.metadata.name.endsWith('valkey'));
     for (const { spec } of services)
       for (const { targetPort } of (spec?.['ports'] ?? []) as { targetPort: string }[])
         expect(ports.map((port) => port.name)).toContain(targetPort);
-    const policies = ofKind(objects, 'NetworkPolicy').filter(
-      ({ metadata }) => !metadata.name.endsWith('valkey'),
-    );
+    const policies = ofKind(objects, 'NetworkPolicy').filter(({ metadata }) => !metadata.name.endsWith('valkey'));
     for (const { spec } of policies) {
       const rules = spec?.['ingress'] as { ports: { port: number }[]; from?: unknown[] }[];
       const [https, admin] = ports.map((port) => port.containerPort);
@@ -114,9 +106,7 @@ describe.each(MATRIX)('%s', (name) => {
   });
 
   test('every object is in the namespace of the release and has its labels', () => {
-    for (const { kind, metadata } of objects.filter(
-      ({ metadata: { name: own } }) => !/-(extra|text)$/.test(own),
-    )) {
+    for (const { kind, metadata } of objects.filter(({ metadata: { name: own } }) => !/-(extra|text)$/.test(own))) {
       // Cluster-scoped objects have the namespace in their name.
       if (kind === 'ClusterRoleBinding') expect(metadata.name).toBe('shop-gate-gatehouse-issuer-discovery');
       else expect([kind, metadata.namespace]).toEqual([kind, 'shop']);
@@ -150,12 +140,7 @@ describe('A6 one container for gateway and sidecar', () => {
 
   test('the companion renders no workload, and everything selects the pods of the application', () => {
     const objects = golden('sidecar');
-    expect(objects.map(({ kind }) => kind).sort()).toEqual([
-      'ConfigMap',
-      'ConfigMap',
-      'NetworkPolicy',
-      'Service',
-    ]);
+    expect(objects.map(({ kind }) => kind).sort()).toEqual(['ConfigMap', 'ConfigMap', 'NetworkPolicy', 'Service']);
     expect(only(ofKind(objects, 'Service')).spec?.['selector']).toEqual({ app: 'orders' });
     expect(only(ofKind(objects, 'NetworkPolicy')).spec?.['podSelector']).toEqual({
       matchLabels: { app: 'orders' },
@@ -173,9 +158,7 @@ describe('A6 one container for gateway and sidecar', () => {
           secret?: { defaultMode: number };
           projected?: { defaultMode: number };
         }[];
-        const claims = JSON.stringify(golden(name)).includes('volumeClaimTemplates')
-          ? ['gatehouse-data']
-          : [];
+        const claims = JSON.stringify(golden(name)).includes('volumeClaimTemplates') ? ['gatehouse-data'] : [];
         for (const container of containersOf(spec))
           for (const mount of container.volumeMounts ?? [])
             expect([...volumes.map((volume) => volume.name), ...claims], where).toContain(mount.name);
@@ -196,11 +179,7 @@ describe('A6 one container for gateway and sidecar', () => {
           where,
           isMounted ? ['gatehouse'] : [],
         ]);
-        expect([name, where, JSON.stringify(spec).includes('serviceAccountToken')]).toEqual([
-          name,
-          where,
-          isMounted,
-        ]);
+        expect([name, where, JSON.stringify(spec).includes('serviceAccountToken')]).toEqual([name, where, isMounted]);
       }
     const projected = (name: string): unknown =>
       only(podSpecs(golden(name)).filter(({ where }) => !where.startsWith('Pod '))).spec.volumes?.find(

@@ -102,46 +102,34 @@ async function runPod(
 }
 
 describe('A5 A8 the pod serves the ports and paths of its manifest while its API is unreachable', () => {
-  test.each(chooseVariants(['embedded', 'redis', 'sidecar', 'ingress'], ['redis', 'sidecar']))(
-    '%s',
-    async (name) => {
-      const { ports, ca, container, server } = await runPod(name);
-      const resolvePort = (port: string | number): number =>
-        ports.get(
-          Number(container.ports?.find((candidate) => candidate.name === port)?.containerPort ?? port),
-        ) ?? 0;
-      // Like a kubelet, without client certificate and token.
-      for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
-        const { path = '', port = 0 } = container[probe]?.httpGet ?? {};
-        const url = `http://127.0.0.1:${resolvePort(port)}${path}`;
-        // A kubelet also retries.
-        await until(`${probe} returns 200`, async () => (await requestStatus(url)) === 200, 30);
-      }
-      for (const monitor of ['monitoring', 'sidecar-plain']) {
-        const objects = [
-          ...ofKind(golden(monitor), 'ServiceMonitor'),
-          ...ofKind(golden(monitor), 'PodMonitor'),
-        ];
-        const path = JSON.stringify(objects).match(/"path":"([^"]+)"/)?.[1];
-        expect([path, await requestStatus(`http://127.0.0.1:${resolvePort('gh-admin')}${path}`)]).toEqual([
-          '/metrics',
-          200,
-        ]);
-      }
-      const scheme = name === 'ingress' ? 'http' : 'https';
-      const port = resolvePort('gatehouse');
-      expect(
-        await requestStatus(`${scheme}://127.0.0.1:${port}/files/x`, name === 'ingress' ? undefined : ca),
-      ).toBe(401);
-      // The error concerns the API, not gatehouse.
-      expect(
-        await requestStatus(`${scheme}://127.0.0.1:${port}/health`, name === 'ingress' ? undefined : ca),
-      ).toBe(502);
-      const ready = `http://127.0.0.1:${resolvePort('gh-admin')}/readyz`;
-      await until('the gateway is ready nevertheless', async () => (await requestStatus(ready)) === 200, 30);
-      expect(await server.stop()).toBe(0);
-    },
-  );
+  test.each(chooseVariants(['embedded', 'redis', 'sidecar', 'ingress'], ['redis', 'sidecar']))('%s', async (name) => {
+    const { ports, ca, container, server } = await runPod(name);
+    const resolvePort = (port: string | number): number =>
+      ports.get(Number(container.ports?.find((candidate) => candidate.name === port)?.containerPort ?? port)) ?? 0;
+    // Like a kubelet, without client certificate and token.
+    for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
+      const { path = '', port = 0 } = container[probe]?.httpGet ?? {};
+      const url = `http://127.0.0.1:${resolvePort(port)}${path}`;
+      // A kubelet also retries.
+      await until(`${probe} returns 200`, async () => (await requestStatus(url)) === 200, 30);
+    }
+    for (const monitor of ['monitoring', 'sidecar-plain']) {
+      const objects = [...ofKind(golden(monitor), 'ServiceMonitor'), ...ofKind(golden(monitor), 'PodMonitor')];
+      const path = JSON.stringify(objects).match(/"path":"([^"]+)"/)?.[1];
+      expect([path, await requestStatus(`http://127.0.0.1:${resolvePort('gh-admin')}${path}`)]).toEqual([
+        '/metrics',
+        200,
+      ]);
+    }
+    const scheme = name === 'ingress' ? 'http' : 'https';
+    const port = resolvePort('gatehouse');
+    expect(await requestStatus(`${scheme}://127.0.0.1:${port}/files/x`, name === 'ingress' ? undefined : ca)).toBe(401);
+    // The error concerns the API, not gatehouse.
+    expect(await requestStatus(`${scheme}://127.0.0.1:${port}/health`, name === 'ingress' ? undefined : ca)).toBe(502);
+    const ready = `http://127.0.0.1:${resolvePort('gh-admin')}/readyz`;
+    await until('the gateway is ready nevertheless', async () => (await requestStatus(ready)) === 200, 30);
+    expect(await server.stop()).toBe(0);
+  });
 });
 
 test('A5 the configuration contains the operator’s settings verbatim', () => {

@@ -199,8 +199,7 @@ const BAD: readonly { readonly name: string; readonly values: unknown; readonly 
   {
     name: 'no seccomp profile',
     values: { securityContext: { seccompProfile: { type: 'Unconfined' } } },
-    message:
-      '/securityContext/seccompProfile/type must be equal to one of the allowed values RuntimeDefault,Localhost',
+    message: '/securityContext/seccompProfile/type must be equal to one of the allowed values RuntimeDefault,Localhost',
   },
   {
     name: 'a label that selectors go by',

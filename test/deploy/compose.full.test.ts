@@ -41,18 +41,12 @@ test('A10 the compose file is valid', () => {
   const validate = new Ajv2019({ strict: false, allErrors: true, validateFormats: false }).compile(schema);
   validate(file);
   expect(validate.errors ?? []).toEqual([]);
-  expect(validate({ ...file, services: { gatehouse: { ...file.services.gatehouse, comand: [] } } })).toBe(
-    false,
-  );
+  expect(validate({ ...file, services: { gatehouse: { ...file.services.gatehouse, comand: [] } } })).toBe(false);
 });
 
 test('A10 its containers are hardened, and only gatehouse publishes a port, on localhost', () => {
   for (const [name, service] of Object.entries(file.services)) {
-    expect([name, service.cap_drop, service.security_opt]).toEqual([
-      name,
-      ['ALL'],
-      ['no-new-privileges:true'],
-    ]);
+    expect([name, service.cap_drop, service.security_opt]).toEqual([name, ['ALL'], ['no-new-privileges:true']]);
     if (name !== 'valkey') expect([name, service.read_only]).toEqual([name, true]);
     expect([name, service.ports]).toEqual([name, name === 'gatehouse' ? ['127.0.0.1:8443:8443'] : undefined]);
   }
@@ -152,9 +146,7 @@ test('A10 the commands of the README have the documented results, with the conta
       bare.disconnect();
       const env = environment(`redis://gatehouse@127.0.0.1:${redis.port}/0`);
       const [program = '', ...args] = mapPaths([...(api.entrypoint ?? []), ...api.command]);
-      children.push(
-        spawn(program, args, { env: { PORT: String(apiPort), HOST: '127.0.0.1' }, stdio: 'ignore' }),
-      );
+      children.push(spawn(program, args, { env: { PORT: String(apiPort), HOST: '127.0.0.1' }, stdio: 'ignore' }));
       const served = spawn(process.execPath, [MAIN, ...mapPaths(gatehouse.command)], {
         env,
         stdio: ['ignore', 'ignore', 'inherit'],

@@ -49,10 +49,7 @@ test.each(['base', 'examples/existing-app'])(
     const { ports = [], volumeMounts = [] } =
       name === 'base' ? findGatehouse(readManifests(read('base/resources.yaml'))) : findGatehouse(built);
     const settings = parse(text) as { listen: { port: number }; admin: { port: number } };
-    expect(ports.map(({ containerPort }) => containerPort)).toEqual([
-      settings.listen.port,
-      settings.admin.port,
-    ]);
+    expect(ports.map(({ containerPort }) => containerPort)).toEqual([settings.listen.port, settings.admin.port]);
     for (const [path] of text.matchAll(/\/(?:etc|var\/lib)\/gatehouse\/[^\s,}\]]+/g))
       expect(
         volumeMounts.some(({ mountPath }) => path.startsWith(`${mountPath}/`)),

@@ -92,19 +92,7 @@ describe.skipIf(!canMount)('a key file whose ownership was transferred', () => {
     try {
       const { stdout, stderr } = spawnSync(
         'unshare',
-        [
-          '--mount',
-          'sh',
-          '-c',
-          script,
-          'sh',
-          folder,
-          file,
-          process.execPath,
-          READ,
-          KEYS,
-          JSON.stringify(groups),
-        ],
+        ['--mount', 'sh', '-c', script, 'sh', folder, file, process.execPath, READ, KEYS, JSON.stringify(groups)],
         { encoding: 'utf8', timeout: 30_000 },
       );
       expect([stdout.trim(), stderr]).toEqual([JSON.stringify(readByOthers), '']);

@@ -28,9 +28,7 @@ test('the npm package contains the pages and references that the program names, 
   );
   const unexpected = paths.filter(
     (path) =>
-      !/^(?:bin|dist)\/|^docs\/[^/]+\.(?:md|json|1)$|^(?:package\.json|README\.md|LICENSE|CHANGELOG\.md)$/.test(
-        path,
-      ),
+      !/^(?:bin|dist)\/|^docs\/[^/]+\.(?:md|json|1)$|^(?:package\.json|README\.md|LICENSE|CHANGELOG\.md)$/.test(path),
   );
   expect(unexpected).toEqual([]);
 });

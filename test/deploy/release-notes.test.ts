@@ -106,9 +106,9 @@ After it.
   });
 
   test('link to the files of the release', () => {
-    expect(
-      linkTo('[a](docs/a.md#b) [c](https://c.example/) [d](#d)', 'https://forge.example/o/r/blob/v1/'),
-    ).toBe('[a](https://forge.example/o/r/blob/v1/docs/a.md#b) [c](https://c.example/) [d](#d)');
+    expect(linkTo('[a](docs/a.md#b) [c](https://c.example/) [d](#d)', 'https://forge.example/o/r/blob/v1/')).toBe(
+      '[a](https://forge.example/o/r/blob/v1/docs/a.md#b) [c](https://c.example/) [d](#d)',
+    );
   });
 });
 
@@ -124,11 +124,7 @@ describe('the version of a release', () => {
     expect(findOtherVersions(version, (file) => (file.endsWith('Dockerfile') ? '' : read(file)))).toEqual([
       `deploy/docker/Dockerfile: VERSION is missing, not ${version}`,
     ]);
-    const { code, stdout, stderr } = await runChild([
-      process.execPath,
-      join(ROOT, 'tools/release-notes.ts'),
-      'v9.9.9',
-    ]);
+    const { code, stdout, stderr } = await runChild([process.execPath, join(ROOT, 'tools/release-notes.ts'), 'v9.9.9']);
     expect(code).toBe(1);
     expect(stdout).toBe('');
     expect(stderr).toContain(`package.json: version is ${version}, not 9.9.9`);

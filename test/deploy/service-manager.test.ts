@@ -86,10 +86,7 @@ describe.skipIf(!notifies)('A11 systemd is notified of the state of gatehouse', 
       );
       server.signal('SIGHUP');
       await until('RELOADING is received', () => notifications.includes('RELOADING=1'));
-      await until(
-        'READY again',
-        () => notifications.lastIndexOf('READY=1') > notifications.indexOf('RELOADING=1'),
-      );
+      await until('READY again', () => notifications.lastIndexOf('READY=1') > notifications.indexOf('RELOADING=1'));
       expect(await server.stop()).toBe(0);
       await until('STOPPING is received', () => notifications.includes('STOPPING=1'));
       // Workers send no notifications.
@@ -118,9 +115,7 @@ describe.skipIf(!notifies)('A11 systemd is notified of the state of gatehouse', 
 test('A11 a missing notification program is logged as one warning', async () => {
   const lines: { event: string; fields: LogFields }[] = [];
   const env = { NOTIFY_SOCKET: '/nowhere/notify' };
-  createServiceManager({ env, log: createTestLogger(lines), program: '/nowhere/systemd-notify' }).ready(
-    'one',
-  );
+  createServiceManager({ env, log: createTestLogger(lines), program: '/nowhere/systemd-notify' }).ready('one');
   await until('a line is logged', () => lines.length > 0);
   expect(lines).toEqual([
     { event: 'service_manager_unreachable', fields: { problem: '/nowhere/systemd-notify (ENOENT)' } },
@@ -143,10 +138,7 @@ test('A11 an unreachable service manager is logged only once', async () => {
   manager.ready('two');
   manager.stopping();
   // Calls are made one after another.
-  await until(
-    'the last call was made',
-    () => existsSync(calls) && readFileSync(calls, 'utf8').includes('STOPPING=1'),
-  );
+  await until('the last call was made', () => existsSync(calls) && readFileSync(calls, 'utf8').includes('STOPPING=1'));
   expect(readFileSync(calls, 'utf8')).toBe('READY=1\nRELOADING=1\nREADY=1\nSTOPPING=1\n');
   expect(lines).toEqual([{ event: 'service_manager_unreachable', fields: { problem: `${program} (1)` } }]);
 });

@@ -168,9 +168,7 @@ function undiciClient(endpoints: Endpoints): LoadClient {
     connections: 1,
     connect(_options, callback) {
       const socket = endpoints.connect('http/1.1');
-      socket
-        .once('secureConnect', () => callback(null, socket))
-        .once('error', (error) => callback(error, null));
+      socket.once('secureConnect', () => callback(null, socket)).once('error', (error) => callback(error, null));
     },
   });
   const send: Send = async () => {
@@ -217,8 +215,7 @@ export async function terminatePod(isNative: boolean): Promise<readonly string[]
 
   // The hooks of all containers start at once.
   const hooks = [runGatehouse(['sleep', String(PRE_STOP_SECONDS)])];
-  if (isNative)
-    hooks.push(runGatehouse(['drain', String(PRE_STOP_SECONDS), '--pid', String(pod.gatehouse.pid)]));
+  if (isNative) hooks.push(runGatehouse(['drain', String(PRE_STOP_SECONDS), '--pid', String(pod.gatehouse.pid)]));
   else pod.gatehouse.signal('SIGTERM');
   const event = isNative ? 'shutdown_announced' : 'draining';
   await until('the shutdown is announced', () => pod.gatehouse.log.some((line) => line.event === event));

@@ -85,9 +85,7 @@ describe('a production installation', () => {
       ].map((found) => found.slice(1).find((name) => name !== undefined) ?? ''),
     );
     const names = new Set(
-      imported
-        .filter((name) => !name.startsWith('node:'))
-        .map((name) => /^(?:@[^/]+\/)?[^/]+/.exec(name)?.[0] ?? name),
+      imported.filter((name) => !name.startsWith('node:')).map((name) => /^(?:@[^/]+\/)?[^/]+/.exec(name)?.[0] ?? name),
     );
     expect([...names].toSorted()).toEqual(Object.keys(manifest.dependencies).toSorted());
   });
@@ -109,10 +107,11 @@ describe('a production installation', () => {
     // `help` loads all commands.
     const help = await runChild([process.execPath, main, 'help'], { env, seconds: 60 });
     expect(help).toMatchObject({ code: 0, stderr: '' });
-    const demo = await startChild(
-      [process.execPath, main, 'demo', '--set', 'listen.port=0', '--set', 'admin.port=0'],
-      { cwd: folder.path, env, ready: (line) => line.includes('Events are logged below.') },
-    );
+    const demo = await startChild([process.execPath, main, 'demo', '--set', 'listen.port=0', '--set', 'admin.port=0'], {
+      cwd: folder.path,
+      env,
+      ready: (line) => line.includes('Events are logged below.'),
+    });
     expect((await demo.stop('SIGINT')).code).toBe(0);
   }, 120_000);
 });
@@ -145,18 +144,12 @@ describe('base images', () => {
     const froms = [...file.matchAll(/^FROM (\S+)/gm)].map(([, base]) => base);
     expect(froms).toEqual(['${BUILD_BASE}', '${RUNTIME_BASE}']);
     const [first] = /^RUN .*$/m.exec(file) ?? [];
-    expect(first).toBe(
-      'RUN [ "$RELEASE" != true ] || sh tools/image/require-digests "$BUILD_BASE" "$RUNTIME_BASE"',
-    );
+    expect(first).toBe('RUN [ "$RELEASE" != true ] || sh tools/image/require-digests "$BUILD_BASE" "$RUNTIME_BASE"');
   });
 
   test('every other image in deploy/ has a version and can be replaced by a digest', () => {
-    const images = [...read('deploy/compose/compose.yaml').matchAll(/^\s*image: (\S+)$/gm)].map(
-      ([, one]) => one,
-    );
-    expect(new Set(images)).toEqual(
-      new Set(['gatehouse:local', '${VALKEY_IMAGE:-docker.io/valkey/valkey:9.1.1}']),
-    );
+    const images = [...read('deploy/compose/compose.yaml').matchAll(/^\s*image: (\S+)$/gm)].map(([, one]) => one);
+    expect(new Set(images)).toEqual(new Set(['gatehouse:local', '${VALKEY_IMAGE:-docker.io/valkey/valkey:9.1.1}']));
     expect(read('helm/gatehouse/values.yaml').match(/^ +digest: ""$/gm)).toHaveLength(2);
   });
 });

@@ -14,9 +14,7 @@ const UNIT = readFileSync(join(ROOT, 'deploy/systemd/gatehouse.service'), 'utf8'
 const setting = (name: string): string => UNIT.match(new RegExp(`^${name}=(.*)$`, 'm'))?.[1] ?? '';
 /** Replaces /opt/gatehouse with the checkout. */
 const withCheckoutPaths = (text: string): string =>
-  text
-    .replaceAll('/opt/gatehouse/node_modules/.bin/node', process.execPath)
-    .replaceAll('/opt/gatehouse', ROOT);
+  text.replaceAll('/opt/gatehouse/node_modules/.bin/node', process.execPath).replaceAll('/opt/gatehouse', ROOT);
 
 const folders: string[] = [];
 const gateways: ServeFolder[] = [];
@@ -65,9 +63,7 @@ describe.skipIf(!works)('A11 the systemd unit', () => {
 const SYSUSERS = readFileSync(join(ROOT, 'deploy/systemd/gatehouse.sysusers'), 'utf8');
 
 test('A11 its user cannot log in', () => {
-  expect(SYSUSERS).toMatch(
-    new RegExp(`^u ${setting('User')} - "[^"]+" /var/lib/gatehouse /usr/sbin/nologin$`, 'm'),
-  );
+  expect(SYSUSERS).toMatch(new RegExp(`^u ${setting('User')} - "[^"]+" /var/lib/gatehouse /usr/sbin/nologin$`, 'm'));
 });
 
 test.skipIf(!existsSync('/usr/bin/systemd-sysusers'))('A11 systemd-sysusers creates its user', () => {

@@ -47,12 +47,8 @@ test.each([
 test('settings of the operator are not overridden', () => {
   expect(createWorkerEnvironment({ MALLOC_TOP_PAD_: '0' })).not.toHaveProperty('MALLOC_TOP_PAD_');
   expect(createWorkerEnvironment({})).toEqual(MEMORY_ENVIRONMENT);
-  expect(createWorkerEnvironment({ NODE_OPTIONS: '--max-semi-space-size=32' })).not.toHaveProperty(
-    'NODE_OPTIONS',
-  );
-  expect(createWorkerEnvironment({ NODE_OPTIONS: '--max_semi_space_size 4' })).not.toHaveProperty(
-    'NODE_OPTIONS',
-  );
+  expect(createWorkerEnvironment({ NODE_OPTIONS: '--max-semi-space-size=32' })).not.toHaveProperty('NODE_OPTIONS');
+  expect(createWorkerEnvironment({ NODE_OPTIONS: '--max_semi_space_size 4' })).not.toHaveProperty('NODE_OPTIONS');
 });
 
 test('Node options set by the operator are kept, and gatehouse’s are appended', () => {

@@ -38,8 +38,7 @@ describe.each(FILES)('%s', (file) => {
     const actions = [...read(file).matchAll(/^ *(?:- )?uses: (.*)$/gm)].map(([, action = '']) => action);
     expect(actions.length).toBeGreaterThan(1);
     const unpinned = actions.filter(
-      (action) =>
-        !action.startsWith('./') && !/^[\w.-]+\/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$/.test(action),
+      (action) => !action.startsWith('./') && !/^[\w.-]+\/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$/.test(action),
     );
     expect(unpinned).toEqual([]);
     // One version of each.
@@ -65,16 +64,12 @@ describe.each(FILES)('%s', (file) => {
   });
 
   test('names no registry', () => {
-    expect(read(file)).not.toMatch(
-      /\b(?:ghcr\.io|docker\.io|quay\.io|gcr\.io|npmjs|registry\.[a-z]|https?:)/,
-    );
+    expect(read(file)).not.toMatch(/\b(?:ghcr\.io|docker\.io|quay\.io|gcr\.io|npmjs|registry\.[a-z]|https?:)/);
   });
 
   test('calls files that exist', () => {
     const called = [...read(file).matchAll(/(?:^|[\s"])((?:tools|deploy|helm|\.ci)\/[\w./-]+)/gm)];
-    expect(called.filter(([, path = '']) => !existsSync(join(ROOT, path))).map(([, path]) => path)).toEqual(
-      [],
-    );
+    expect(called.filter(([, path = '']) => !existsSync(join(ROOT, path))).map(([, path]) => path)).toEqual([]);
   });
 });
 

@@ -38,13 +38,9 @@ describe('transcripts in the documentation match the real output', () => {
       const program = `'${process.execPath}' '${join(ROOT, 'bin/gatehouse.js')}'`;
       await terminal.run(`cd '${folder}'; gatehouse() { ${program} "$@"; }`);
       if (page !== 'README.md') for (const command of demo.steps.get(0) ?? []) await terminal.run(command);
-      for (const { command, output: expected } of readBlocks(page, 'console executed').flatMap(
-        parseTranscript,
-      )) {
+      for (const { command, output: expected } of readBlocks(page, 'console executed').flatMap(parseTranscript)) {
         const output = await terminal.run(
-          command
-            .replaceAll('https://localhost:8443', demo.url)
-            .replaceAll('http://127.0.0.1:9443', demo.adminUrl),
+          command.replaceAll('https://localhost:8443', demo.url).replaceAll('http://127.0.0.1:9443', demo.adminUrl),
         );
         expect(output, command).toMatch(toPattern(expected));
       }
@@ -53,33 +49,32 @@ describe('transcripts in the documentation match the real output', () => {
     }
   });
 
-  test.each(programs())(
-    'the program in $page ($index) runs with the sources of the client library',
-    ({ program }) =>
-      runProgram(demo, program, async (modules) => symlinkSync(ROOT, join(modules, 'gatehouse')), [
-        '--conditions=gatehouse-source',
-      ]),
+  test.each(programs())('the program in $page ($index) runs with the sources of the client library', ({ program }) =>
+    runProgram(demo, program, async (modules) => symlinkSync(ROOT, join(modules, 'gatehouse')), [
+      '--conditions=gatehouse-source',
+    ]),
   );
 
-  test.each(
-    PAGES.flatMap((page) => readBlocks(page, 'yaml checked').map((yaml, index) => ({ page, index, yaml }))),
-  )('the configuration in $page ($index) is valid', async ({ yaml }) => {
-    const directory = mkdtempSync(join(tmpdir(), 'gatehouse-docs-'));
-    try {
-      cpSync(join(demo.folder, 'pki'), join(directory, 'pki'), { recursive: true });
-      // The demo's certificate is for localhost, the documentation uses hosts under example.test.
-      const { pem, keyPem } = await issueServer(await createCa(), {
-        notAfter: new Date(Date.now() + 365 * 86_400_000),
-      });
-      writeFileSync(join(directory, 'pki/server.pem'), pem);
-      writeFileSync(join(directory, 'pki/server-key.pem'), keyPem, { mode: 0o600 });
-      writeFileSync(join(directory, 'gatehouse.yaml'), yaml);
-      const checked = await runCommand(['check', '--config', join(directory, 'gatehouse.yaml')]);
-      expect(checked).toMatchObject({ code: 0, stderr: '' });
-    } finally {
-      rmSync(directory, { recursive: true, force: true });
-    }
-  });
+  test.each(PAGES.flatMap((page) => readBlocks(page, 'yaml checked').map((yaml, index) => ({ page, index, yaml }))))(
+    'the configuration in $page ($index) is valid',
+    async ({ yaml }) => {
+      const directory = mkdtempSync(join(tmpdir(), 'gatehouse-docs-'));
+      try {
+        cpSync(join(demo.folder, 'pki'), join(directory, 'pki'), { recursive: true });
+        // The demo's certificate is for localhost, the documentation uses hosts under example.test.
+        const { pem, keyPem } = await issueServer(await createCa(), {
+          notAfter: new Date(Date.now() + 365 * 86_400_000),
+        });
+        writeFileSync(join(directory, 'pki/server.pem'), pem);
+        writeFileSync(join(directory, 'pki/server-key.pem'), keyPem, { mode: 0o600 });
+        writeFileSync(join(directory, 'gatehouse.yaml'), yaml);
+        const checked = await runCommand(['check', '--config', join(directory, 'gatehouse.yaml')]);
+        expect(checked).toMatchObject({ code: 0, stderr: '' });
+      } finally {
+        rmSync(directory, { recursive: true, force: true });
+      }
+    },
+  );
 
   test('the walkthrough in the README starts like the printed one', () => {
     const [first = ''] = readBlocks('README.md', 'console executed');

@@ -27,9 +27,7 @@ export const readBlocks = (page: string, kind: string): string[] =>
 
 /** The programs in the documentation that are executed unchanged. */
 export const programs = (): { readonly page: string; readonly index: number; readonly program: string }[] =>
-  PAGES.flatMap((page) =>
-    readBlocks(page, 'js executed').map((program, index) => ({ page, index, program })),
-  );
+  PAGES.flatMap((page) => readBlocks(page, 'js executed').map((program, index) => ({ page, index, program })));
 
 /** Runs a program in a project next to the demo; `install` fills its `node_modules`. */
 export async function runProgram(

@@ -190,9 +190,7 @@ export async function findPictureFaults(page: Page, file: string): Promise<reado
       if (colorScheme === 'light') {
         if (drawing.title === '') faults.push('it has no title');
         if (drawing.description === '') faults.push('it has no desc');
-        faults.push(
-          ...drawing.missingLabels.map((id) => `aria-labelledby names "${id}", which does not exist`),
-        );
+        faults.push(...drawing.missingLabels.map((id) => `aria-labelledby names "${id}", which does not exist`));
         faults.push(...findLayoutFaults(drawing));
       }
       faults.push(...findContrastFaults(drawing, colorScheme));

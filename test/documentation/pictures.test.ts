@@ -103,8 +103,7 @@ interface ImageReference {
 /** Markdown images, and `img` and `source` elements; those of other hosts are omitted. */
 function listImages(markdown: string): ImageReference[] {
   const prose = markdown.replace(/^```[\s\S]*?^```/gm, '');
-  const attribute = (tag: string, name: string): string =>
-    new RegExp(`\\s${name}="([^"]*)"`).exec(tag)?.[1] ?? '';
+  const attribute = (tag: string, name: string): string => new RegExp(`\\s${name}="([^"]*)"`).exec(tag)?.[1] ?? '';
   return [
     ...[...prose.matchAll(/!\[([^\]]*)\]\(([^)\s]+)[^)]*\)/g)].map(([, alternative = '', path = '']) => ({
       path,

@@ -78,9 +78,9 @@ test('the LDAP example: password and certificate sign-in work, and an unreachabl
   expect(unreachable.headers['retry-after']).toBeDefined();
   gateway.clock.advance(60);
   const later = await steps.requestCodes();
-  await expect(
-    steps.decideInBrowser(later, { userName: 'alice', password: 'alice password' }),
-  ).rejects.toThrow(/503[^]*The sign-in service can’t be reached/);
+  await expect(steps.decideInBrowser(later, { userName: 'alice', password: 'alice password' })).rejects.toThrow(
+    /503[^]*The sign-in service can’t be reached/,
+  );
   await ldap.start();
   expect((await byCertificate()).status).toBe(200);
 });

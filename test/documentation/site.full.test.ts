@@ -6,14 +6,7 @@ import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { serveSite } from '../../tools/site/serve.ts';
 import { runChild } from '../support/child-process.ts';
-import {
-  axeViolations,
-  DESKTOP,
-  horizontalOverflow,
-  openChromium,
-  openWindow,
-  PHONE,
-} from '../support/chromium.ts';
+import { axeViolations, DESKTOP, horizontalOverflow, openChromium, openWindow, PHONE } from '../support/chromium.ts';
 import { tempFolder } from '../support/temp-folder.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));

@@ -77,10 +77,7 @@ describe('references of a page', () => {
     ['[a](#here)', '[a](#here)'],
     ['[a](https://a.example/b.md)', '[a](https://a.example/b.md)'],
     ['[`routes[].a`](start.md "title")', '[`routes[].a`](/base/docs/start/ "title")'],
-    [
-      '[![a](images/topologies.svg)](start.md)',
-      '[![a](/base/docs/images/topologies.svg)](/base/docs/start/)',
-    ],
+    ['[![a](images/topologies.svg)](start.md)', '[![a](/base/docs/images/topologies.svg)](/base/docs/start/)'],
     ['`[a](start.md)` [b](start.md)', '`[a](start.md)` [b](/base/docs/start/)'],
     ['``a ` [a](start.md)`` [b](start.md)', '``a ` [a](start.md)`` [b](/base/docs/start/)'],
     ['```sh\n[a](start.md)\n```\n[b](start.md)', '```sh\n[a](start.md)\n```\n[b](/base/docs/start/)'],
@@ -101,14 +98,12 @@ describe('references of a page', () => {
     );
   });
 
-  test.each([
-    '[a](missing.md)',
-    '![a](images/missing.svg)',
-    '<img src="images/missing.png">',
-    '[a](../../x)',
-  ])('that lead nowhere are reported: %s', (text) => {
-    expect(rewrite(text).problems).toEqual([expect.stringMatching(/^docs\/clients\.md: .* does not exist$/)]);
-  });
+  test.each(['[a](missing.md)', '![a](images/missing.svg)', '<img src="images/missing.png">', '[a](../../x)'])(
+    'that lead nowhere are reported: %s',
+    (text) => {
+      expect(rewrite(text).problems).toEqual([expect.stringMatching(/^docs\/clients\.md: .* does not exist$/)]);
+    },
+  );
 });
 
 describe('the link check', () => {

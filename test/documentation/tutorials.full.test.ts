@@ -129,10 +129,7 @@ async function seeClientEnd(reader: Reader): Promise<void> {
 
   const path = join(reader.folder, 'gatehouse.yaml');
   const unusedPort = await freePort();
-  writeFileSync(
-    path,
-    readFileSync(path, 'utf8').replace(reader.toTest('127.0.0.1:9000'), `127.0.0.1:${unusedPort}`),
-  );
+  writeFileSync(path, readFileSync(path, 'utf8').replace(reader.toTest('127.0.0.1:9000'), `127.0.0.1:${unusedPort}`));
   await waitForReload(reader);
   expect(await runClient(reader, 'approve')).toMatch(/^502: .*"bad_gateway"/);
 }

@@ -71,8 +71,7 @@ test('the versions of the MCP SDKs that the pages name are the tested ones', () 
   const { devDependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
     readonly devDependencies: Readonly<Record<string, string>>;
   };
-  const [, python] =
-    /^mcp==(\S+)$/m.exec(readFileSync(join(ROOT, 'test/mcp/requirements.txt'), 'utf8')) ?? [];
+  const [, python] = /^mcp==(\S+)$/m.exec(readFileSync(join(ROOT, 'test/mcp/requirements.txt'), 'utf8')) ?? [];
   for (const page of ['docs/mcp.md', 'docs/tutorials/mcp-server.md']) {
     const text = readPage(page);
     expect(text).toContain(`\`@modelcontextprotocol/sdk\` ${devDependencies['@modelcontextprotocol/sdk']}`);

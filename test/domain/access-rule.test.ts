@@ -80,9 +80,9 @@ describe('matching', () => {
     expect(findRule(rules, createInput('/a', { host: 'admin.test.' }))).toBe('admin');
     expect(findRule(rules, createInput('/a'))).toBe('any');
     expect(findRule(rules, createInput('/b'))).toBeUndefined();
-    expect(
-      findRule([rule('/**', { name: 'first' }), ...rules], createInput('/a', { host: 'admin.test' })),
-    ).toBe('first');
+    expect(findRule([rule('/**', { name: 'first' }), ...rules], createInput('/a', { host: 'admin.test' }))).toBe(
+      'first',
+    );
     expect(normalizeHost('[::1]:80')).toBe('[::1]');
   });
 
@@ -155,10 +155,7 @@ describe('matching', () => {
         }),
       );
     const input = fc
-      .tuple(
-        fc.array(fc.constantFrom('a', 'b', 'c', 'a%2Fb'), { maxLength: 4 }),
-        fc.constantFrom('GET', 'PUT'),
-      )
+      .tuple(fc.array(fc.constantFrom('a', 'b', 'c', 'a%2Fb'), { maxLength: 4 }), fc.constantFrom('GET', 'PUT'))
       .map(([parts, method]) => createInput(`/${parts.join('/')}`, { method }));
     fc.assert(
       fc.property(fc.array(anyRule, { maxLength: 12 }), input, (rules, request) => {
@@ -210,9 +207,7 @@ describe('matching', () => {
         return Reflect.get(list, key, receiver) as unknown;
       },
     });
-    expect(many.match(createInput('/', { target: { segments, encodedSlash: false } }))?.name).toBe(
-      '/service-999/**',
-    );
+    expect(many.match(createInput('/', { target: { segments, encodedSlash: false } }))?.name).toBe('/service-999/**');
     expect(touched.count).toBeLessThan(8);
   });
 });

@@ -41,12 +41,7 @@ describe('a path that is another spelling of a stricter rule', () => {
   });
 
   test('is recognised in Unicode: long s, Kelvin sign, dotted and dotless i, sharp s, full-width letters', () => {
-    const literal = [
-      rule('/books', 'a:b'),
-      rule('/kiosk', 'a:b'),
-      rule('/straße', 'a:b'),
-      rule('/**', 'public'),
-    ];
+    const literal = [rule('/books', 'a:b'), rule('/kiosk', 'a:b'), rule('/straße', 'a:b'), rule('/**', 'public')];
     for (const path of [
       '/bookſ',
       '/boo\u212as',
@@ -184,15 +179,12 @@ describe('a path that is another spelling of a stricter rule', () => {
     expect(findRule(weak({ ...DISTINCT, trailingSlash: 'unknown' }), '/Admin')).toBe('/**');
     expect(findRule(weak({ ...DISTINCT, trailingSlash: 'unknown' }), '/admin/')).toBeUndefined();
     // The upstream that would get the request is decisive.
-    expect(
-      findRule([rule('/admin', 'a:b', { paths: DISTINCT }), rule('/**', 'public')], '/Admin'),
-    ).toBeUndefined();
+    expect(findRule([rule('/admin', 'a:b', { paths: DISTINCT }), rule('/**', 'public')], '/Admin')).toBeUndefined();
   });
 
   test('is matched by the stricter rule itself if its upstream ignores the difference', () => {
     const known = [rule('/admin', 'a:b', { paths: SAME }), rule('/**', 'public', { paths: SAME })];
-    for (const path of ['/admin', '/Admin', '/ADMIN/'])
-      expect([path, findRule(known, path)]).toEqual([path, '/admin']);
+    for (const path of ['/admin', '/Admin', '/ADMIN/']) expect([path, findRule(known, path)]).toEqual([path, '/admin']);
     expect(findRule(known, '/admins')).toBe('/**');
     expect(findRule([rule('/a/', 'public', { paths: SAME })], '/A')).toBe('/a/');
   });
@@ -228,10 +220,7 @@ test('a configuration without another spelling under a stricter rule has no conf
 const CALLERS = ['none', 'x', 'y', 'z'].flatMap((client) =>
   ['', 'a', 'b', 'a b'].map((held) => ({ client, held: new Set(held.split(' ').filter(Boolean)) })),
 );
-const allows = (
-  { requirement, clients, reportOnly }: AccessRule,
-  { client, held }: (typeof CALLERS)[number],
-) => {
+const allows = ({ requirement, clients, reportOnly }: AccessRule, { client, held }: (typeof CALLERS)[number]) => {
   if (requirement.kind === 'public' || reportOnly === true) return true;
   if (client === 'none' || (clients !== undefined && !clients.has(client))) return false;
   return requirement.kind !== 'scope' || covers(new Map([['r', held]]), requirement.scope);
@@ -239,10 +228,7 @@ const allows = (
 const isWeaker = (rule: AccessRule, other: AccessRule): boolean =>
   CALLERS.some((caller) => allows(rule, caller) && !allows(other, caller));
 
-function listSpellings(
-  segments: readonly string[],
-  { letterCase, trailingSlash }: PathComparison,
-): string[][] {
+function listSpellings(segments: readonly string[], { letterCase, trailingSlash }: PathComparison): string[][] {
   let all: string[][] = [[]];
   for (const segment of segments) {
     const forms = letterCase === 'distinct' ? [segment] : [segment.toLowerCase(), segment.toUpperCase()];
@@ -252,11 +238,7 @@ function listSpellings(
   return all.flatMap((path) => (path.at(-1) === '' ? [path, path.slice(0, -1)] : [path, [...path, '']]));
 }
 
-function matchesRule(
-  { pattern, methods, host, paths }: AccessRule,
-  input: MatchInput,
-  sent: readonly string[],
-) {
+function matchesRule({ pattern, methods, host, paths }: AccessRule, input: MatchInput, sent: readonly string[]) {
   if (methods?.has(input.method) === false) return false;
   if (host !== undefined && host !== input.host) return false;
   const same: PathComparison = {
@@ -309,8 +291,7 @@ test('no rule accepts a request that another rule rejects in a spelling that the
   fc.assert(
     fc.property(fc.array(anyRule, { maxLength: 6 }), anyQuestion, (rules, input) => {
       const { segments } = input.target;
-      const firstFor = (sent: readonly string[]) =>
-        rules.find((candidate) => matchesRule(candidate, input, sent));
+      const firstFor = (sent: readonly string[]) => rules.find((candidate) => matchesRule(candidate, input, sent));
       const asSent = firstFor(segments);
       const found = compileRules(rules).match(input);
       const all =
@@ -321,8 +302,7 @@ test('no rule accepts a request that another rule rejects in a spelling that the
         expect(found).toBe(asSent);
         for (const spelling of all) {
           const other = firstFor(spelling);
-          if (other !== undefined && !matchesRule(other, input, segments))
-            expect(isWeaker(found, other)).toBe(false);
+          if (other !== undefined && !matchesRule(other, input, segments)) expect(isWeaker(found, other)).toBe(false);
         }
       } else if (asSent !== undefined) {
         // A request is rejected only because of a stricter rule.

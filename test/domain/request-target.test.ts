@@ -18,11 +18,7 @@ function outcome(raw: string, options?: Parameters<typeof read>[1]): string {
 const REFUSED: Readonly<Record<string, readonly string[]>> = {
   'P01 dot segments': ['/public/../admin/x', '/..', '/.', '/a/./b', '/a/..', '/a/../'],
   'P02 encoded dot segments': ['/public/%2e%2e/admin', '/public/%2E./admin', '/public/.%2e/admin', '/%2e'],
-  'P03 dot segments with a path parameter': [
-    '/public/..;/admin',
-    '/public/..;a=b/admin',
-    '/public/%2e%2e%3b/x',
-  ],
+  'P03 dot segments with a path parameter': ['/public/..;/admin', '/public/..;a=b/admin', '/public/%2e%2e%3b/x'],
   'P04 encoded slashes': ['/public%2f..%2fadmin', '/public%2Fx'],
   'P05 backslashes': ['/public\\..\\admin', '/public%5c..%5cadmin'],
   'P06 empty segments': ['//admin/x', '/public//../admin', '///', '//'],
@@ -39,15 +35,7 @@ const REFUSED: Readonly<Record<string, readonly string[]>> = {
   'P11 malformed percent-encodings': ['/%zz', '/%', '/%2', '/a%'],
   'P12 fragments': ['/public#/../admin', '/public?x#y'],
   'unencoded non-ASCII and control characters': ['/é', '/a?é', '/a?\u0007'],
-  'targets that are not paths': [
-    '',
-    'admin',
-    '?x',
-    'ftp://gate.test:8443/',
-    'http:/a',
-    'http://',
-    'http:///x',
-  ],
+  'targets that are not paths': ['', 'admin', '?x', 'ftp://gate.test:8443/', 'http:/a', 'http://', 'http:///x'],
 };
 
 describe('targets that are rejected rather than normalized', () => {

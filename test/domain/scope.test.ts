@@ -64,9 +64,7 @@ describe('seed 2.2: the scope string', () => {
   });
 
   test('a scope whose list would be too long is in the normal form', () => {
-    const long = scope(
-      `${'r'.repeat(1_000)}:${Array.from({ length: 20 }, (_, index) => `p${index}`).join(',')}`,
-    );
+    const long = scope(`${'r'.repeat(1_000)}:${Array.from({ length: 20 }, (_, index) => `p${index}`).join(',')}`);
     expect(formatOAuthScope(long)).toBe(formatScope(long));
   });
 });
@@ -100,9 +98,7 @@ const word = fc.constantFrom('files', 'reports', 'admin', 'Files', 'x');
 const permission = fc.constantFrom('read', 'write', 'delete', 'readwrite');
 const anyScope = fc
   .array(fc.tuple(word, fc.array(permission, { maxLength: 3 })), { minLength: 1, maxLength: 4 })
-  .map((items) =>
-    scope(items.map(([name, list]) => (list.length > 0 ? `${name}:${list.join(',')}` : name)).join(';')),
-  );
+  .map((items) => scope(items.map(([name, list]) => (list.length > 0 ? `${name}:${list.join(',')}` : name)).join(';')));
 
 test('the normal form parses to the same scope', () => {
   fc.assert(fc.property(anyScope, (value) => formatScope(scope(formatScope(value))) === formatScope(value)));
@@ -112,12 +108,7 @@ test('both scopes cover their intersection, and their union covers both', () => 
   fc.assert(
     fc.property(anyScope, anyScope, (a, b) => {
       const common = intersectScopes(a, b);
-      return (
-        covers(a, common) &&
-        covers(b, common) &&
-        covers(unionScopes([a, b]), a) &&
-        covers(unionScopes([a, b]), b)
-      );
+      return covers(a, common) && covers(b, common) && covers(unionScopes([a, b]), a) && covers(unionScopes([a, b]), b);
     }),
   );
 });

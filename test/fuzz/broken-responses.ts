@@ -141,8 +141,7 @@ export function breakHttpResponse(valid: Buffer, below: Below): BrokenResponse {
   const lines = [below(2) === 0 ? pick(below, STATUS_LINES) : statusLine];
   const keepsLength = below(3) > 0;
   lines.push(...fields.filter((field) => (keepsLength || !/^content-length/i.test(field)) && below(8) > 0));
-  for (let count = below(4); count > 0; count -= 1)
-    lines.splice(1 + below(lines.length), 0, pick(below, FIELDS));
+  for (let count = below(4); count > 0; count -= 1) lines.splice(1 + below(lines.length), 0, pick(below, FIELDS));
   if (below(12) === 0) lines.push(`X: ${'x'.repeat(20_000)}`);
   if (below(12) === 0) lines.push(...Array<string>(3_000).fill('X: y'));
   switch (below(6)) {
@@ -162,9 +161,7 @@ export function breakHttpResponse(valid: Buffer, below: Below): BrokenResponse {
   }
   // Most checks come after the length.
   const text = lines
-    .map((line) =>
-      /^content-length: \d+$/i.test(line) && below(4) > 0 ? `Content-Length: ${body.length}` : line,
-    )
+    .map((line) => (/^content-length: \d+$/i.test(line) && below(4) > 0 ? `Content-Length: ${body.length}` : line))
     .join(pick(below, ['\r\n', '\r\n', '\r\n', '\r\n', '\n']));
   const interim = below(10) === 0 ? `${pick(below, STATUS_LINES)}\r\n\r\n`.repeat(1 + below(30)) : '';
   return { bytes: Buffer.concat([Buffer.from(`${interim}${text}\r\n\r\n`, 'latin1'), body]), end };

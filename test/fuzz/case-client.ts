@@ -69,8 +69,7 @@ function openConnection(port: number): Connection {
     send: (requestCase, countServerBytes, polls) =>
       new Promise((resolve) => {
         text = '';
-        isDone =
-          requestCase.methods === undefined ? endsWithLast(requestCase) : hasResponses(requestCase.methods);
+        isDone = requestCase.methods === undefined ? endsWithLast(requestCase) : hasResponses(requestCase.methods);
         let isFinished = false;
         finish = (ending) => {
           isFinished = true;

@@ -30,8 +30,7 @@ const TOKEN = 'T0KEN';
 
 const computeChecksum = (text: string): string => hash('sha256', text, 'hex').slice(0, 8);
 /** Identifies a message; the checksum detects a damaged nonce. */
-const createNonce = (seed: number, count: number): string =>
-  `${seed}.${count}.${computeChecksum(`${seed}.${count}`)}`;
+const createNonce = (seed: number, count: number): string => `${seed}.${count}.${computeChecksum(`${seed}.${count}`)}`;
 
 /** The seed in a nonce; undefined if the nonce was damaged. */
 export function parseNonce(text: string): number | undefined {
@@ -77,32 +76,9 @@ const REFUSED: readonly string[] = [
 const TARGETS = Object.values(PATH_ROWS)
   .flatMap((cases) => Object.keys(cases))
   .concat('*', 'http://evil.test/', 'https://localhost:8443/files/2', '/files/2?a="b"&c=\\');
-const METHODS = [
-  'GET',
-  'HEAD',
-  'POST',
-  'DELETE',
-  'OPTIONS',
-  'PATCH',
-  'TRACE',
-  'CONNECT',
-  'M-SEARCH',
-  'get',
-  'GE T',
-];
+const METHODS = ['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS', 'PATCH', 'TRACE', 'CONNECT', 'M-SEARCH', 'get', 'GE T'];
 const VERSIONS = ['HTTP/1.1', 'HTTP/1.0', 'HTTP/2.0', 'HTTP/1.2', 'HTTP/1.1 ', 'HTTP/11', ''];
-const LINE_ENDS = [
-  '\n',
-  '\r',
-  '\r\r\n',
-  '\n\r',
-  '\r\n ',
-  '\r\n\t',
-  '\x00\r\n',
-  '\r\n\r\n',
-  '\x0b\r\n',
-  '\x85\r\n',
-];
+const LINE_ENDS = ['\n', '\r', '\r\r\n', '\n\r', '\r\n ', '\r\n\t', '\x00\r\n', '\r\n\r\n', '\x0b\r\n', '\x85\r\n'];
 const FIELDS = [
   CHUNKED,
   'Transfer-Encoding: identity',
@@ -136,21 +112,7 @@ const FIELDS = [
   'Proxy-Connection: keep-alive',
   'HTTP2-Settings: AAMAAABk',
 ];
-const VALUES = [
-  '',
-  '0',
-  '1',
-  '+5',
-  '0x5',
-  '5,5',
-  'chunked',
-  ' chunked',
-  '\tchunked',
-  'close',
-  'a\x00b',
-  '%00',
-  ',',
-];
+const VALUES = ['', '0', '1', '+5', '0x5', '5,5', 'chunked', ' chunked', '\tchunked', 'close', 'a\x00b', '%00', ','];
 const BODIES = [
   nested,
   smuggled,
@@ -234,10 +196,7 @@ const CHANGES: readonly Change[] = [
   (draft, _below, pick) => void (draft.body = pick(BODIES)),
   (draft, below) => {
     const length = `Content-Length: ${Math.max(0, draft.body.length + below(5) - 2)}`;
-    draft.fields = [
-      ...draft.fields.filter((field) => !/^(?:content-length|transfer-encoding):/i.test(field)),
-      length,
-    ];
+    draft.fields = [...draft.fields.filter((field) => !/^(?:content-length|transfer-encoding):/i.test(field)), length];
   },
   (draft, below) => void (draft.body = draft.body.slice(0, below(draft.body.length + 1))),
   (draft, _below, pick) => void (draft.body += pick([nested, smuggled, '\r\n', '\x00', 'GET '])),

@@ -40,11 +40,7 @@ function createBreaker({ validOneOf, below }: PeerOptions): Breaker {
   let count = 0;
   const last: Buffer[] = [];
   return {
-    send(
-      socket: Socket,
-      valid: Buffer,
-      breakIt: (valid: Buffer, below: PeerOptions['below']) => BrokenResponse,
-    ): void {
+    send(socket: Socket, valid: Buffer, breakIt: (valid: Buffer, below: PeerOptions['below']) => BrokenResponse): void {
       if (!socket.writable) return;
       if (validOneOf > 0 && below(validOneOf) === 0) return void socket.write(valid);
       const { bytes, end } = breakIt(valid, below);
@@ -80,9 +76,7 @@ export async function startHttpPeer(
         const body = received.subarray(headEnd + 4, headEnd + 4 + length);
         received = received.subarray(headEnd + 4 + length);
         const path = head.split(' ', 2)[1] ?? '/';
-        void Promise.resolve(respond({ path, head, body })).then((valid) =>
-          send(socket, valid, breakHttpResponse),
-        );
+        void Promise.resolve(respond({ path, head, body })).then((valid) => send(socket, valid, breakHttpResponse));
       }
     });
   });

@@ -29,8 +29,7 @@ export async function openOwnListener(): Promise<ParsingServer> {
       const { method, url: target, rawHeaders: fields } = context.request;
       if (!TARGET.test(target)) return { status: 400, headers: {}, close: true };
       const read = await context.readBody(MAX_BODY_BYTES, BODY_SECONDS);
-      if (read.kind === 'complete')
-        requests.push({ method, target, fields, body: read.bytes.toString('latin1') });
+      if (read.kind === 'complete') requests.push({ method, target, fields, body: read.bytes.toString('latin1') });
       const status = { complete: 200, too_large: 413, timeout: 408, aborted: 400 }[read.kind];
       return {
         status,

@@ -15,11 +15,7 @@ import {
   settingsFrame,
   windowUpdateFrame,
 } from '../support/http2-frames.ts';
-import {
-  type RecordedRequest,
-  type RecordingUpstream,
-  startRecordingUpstream,
-} from '../support/recording-upstream.ts';
+import { type RecordedRequest, type RecordingUpstream, startRecordingUpstream } from '../support/recording-upstream.ts';
 import { scrape } from '../support/scrape.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
@@ -121,9 +117,7 @@ export function createSequence(seed: number, token: string, firstStream = 1): Fr
         break;
       case 2:
         if (nextStream > firstStream)
-          groups.push([
-            windowUpdateFrame(firstStream + 2 * below((nextStream - firstStream) / 2), 1 + below(50_000)),
-          ]);
+          groups.push([windowUpdateFrame(firstStream + 2 * below((nextStream - firstStream) / 2), 1 + below(50_000))]);
         break;
       case 3:
         groups.push([priorityFrame(1 + 2 * below(20), 0)]);
@@ -231,12 +225,7 @@ function damage(original: readonly Buffer[], below: Below): Buffer[] {
         frames.splice(
           at,
           0,
-          frame(
-            below(11),
-            below(64),
-            below(12),
-            Buffer.from(Array.from({ length: below(40) }, () => below(256))),
-          ),
+          frame(below(11), below(64), below(12), Buffer.from(Array.from({ length: below(40) }, () => below(256)))),
         );
     }
   }
@@ -255,12 +244,10 @@ function checkReceived({ frames, ...client }: FrameClient, sequence: FrameSequen
     const isOfStream = type === FRAME.data || type === FRAME.headers || type === FRAME.reset;
     if (isOfStream !== (stream !== 0) && type !== FRAME.windowUpdate && type !== FRAME.continuation)
       problems.push(`type ${type} on stream ${stream}`);
-    if (type === FRAME.windowUpdate && payload.readUInt32BE(0) === 0)
-      problems.push('a WINDOW_UPDATE of zero');
+    if (type === FRAME.windowUpdate && payload.readUInt32BE(0) === 0) problems.push('a WINDOW_UPDATE of zero');
     if (type === FRAME.data || type === FRAME.headers) {
       if (ended.has(stream)) problems.push(`type ${type} after the end of stream ${stream}`);
-      if (type === FRAME.data && !withHead.has(stream))
-        problems.push(`DATA without a head on stream ${stream}`);
+      if (type === FRAME.data && !withHead.has(stream)) problems.push(`DATA without a head on stream ${stream}`);
       withHead.add(stream);
       if ((flags & FLAG.endStream) !== 0) ended.add(stream);
     }
@@ -301,9 +288,7 @@ function checkForwarded({ target, headers }: RecordedRequest): string[] {
   for (const [name, value] of headers) {
     if (!/^[!#$%&'*+.^_`|~0-9a-z-]+$/.test(name) || /[\0-\x08\x0a-\x1f\x7f]/.test(value))
       problems.push(`a malformed field was forwarded: ${JSON.stringify([name, value])}`);
-    if (
-      ['te', 'expect', 'upgrade', 'keep-alive', 'proxy-connection', 'authorization', 'trailer'].includes(name)
-    )
+    if (['te', 'expect', 'upgrade', 'keep-alive', 'proxy-connection', 'authorization', 'trailer'].includes(name))
       problems.push(`${name} was forwarded`);
   }
   return problems.map((problem) => `${problem}: ${target} ${JSON.stringify(headers)}`);
@@ -386,12 +371,7 @@ async function openClient(gateway: TestGateway): Promise<FrameClient> {
   }
 }
 
-async function runOne(
-  target: Target,
-  fuzzed: FuzzedConnection,
-  seed: number,
-  result: FramesResult,
-): Promise<string[]> {
+async function runOne(target: Target, fuzzed: FuzzedConnection, seed: number, result: FramesResult): Promise<string[]> {
   const { gateway, token } = target;
   if (fuzzed.client === undefined) {
     fuzzed.client = await openClient(gateway);
@@ -459,8 +439,7 @@ export async function fuzzFrames({ count, seed, log = () => {} }: FramesOptions)
       const problems: string[] = [];
       const run = async (): Promise<void> => {
         const fuzzed: FuzzedConnection = { client: undefined, seeds: [], isDamaged: false };
-        while (next < end && result.frames < count)
-          problems.push(...(await runOne(target, fuzzed, next++, result)));
+        while (next < end && result.frames < count) problems.push(...(await runOne(target, fuzzed, next++, result)));
         fuzzed.client?.destroy();
       };
       await Promise.all(Array.from({ length: PARALLEL }, run));
@@ -470,14 +449,10 @@ export async function fuzzFrames({ count, seed, log = () => {} }: FramesOptions)
       });
       problems.push(...upstream.requests.flatMap(checkForwarded));
       for (const line of gateway.log)
-        if (line['level'] === 'error')
-          problems.push(`an error was logged: ${JSON.stringify(line).slice(0, 1_000)}`);
-      if (gateway.logLines.some((line) => line.includes(target.token)))
-        problems.push('the token is in the log');
+        if (line['level'] === 'error') problems.push(`an error was logged: ${JSON.stringify(line).slice(0, 1_000)}`);
+      if (gateway.logLines.some((line) => line.includes(target.token))) problems.push('the token is in the log');
       if (problems.length > 0)
-        throw new Error(
-          `seed ${seed}: ${problems.length} problems, such as\n  ${problems.slice(0, 6).join('\n  ')}`,
-        );
+        throw new Error(`seed ${seed}: ${problems.length} problems, such as\n  ${problems.slice(0, 6).join('\n  ')}`);
       result.forwarded += upstream.requests.length;
       upstream.reset();
       gateway.clearLog();

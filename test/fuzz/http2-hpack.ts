@@ -68,9 +68,7 @@ function createField(below: Below, entries: number): Buffer {
   return cachedLiteral(name, pick(below(8) === 0 ? ENTRY_VALUES : VALUES), pick(INDEXING), below(2) === 0);
 }
 
-const RANDOM_STRINGS = ['\xff\xff\xff\xff', '\x07\xff', '\x00', '\xff\xfe'].map((text) =>
-  Buffer.from(text, 'latin1'),
-);
+const RANDOM_STRINGS = ['\xff\xff\xff\xff', '\x07\xff', '\x00', '\xff\xfe'].map((text) => Buffer.from(text, 'latin1'));
 
 /** A string whose Huffman coding is wrong. */
 const createWrongHuffman = (below: Below): Buffer => {

@@ -44,19 +44,7 @@ type Below = (limit: number) => number;
 
 const PARALLEL = 8;
 const METHODS = ['GET', 'GET', 'GET', 'POST', 'POST', 'PUT', 'HEAD', 'DELETE', 'PATCH', 'OPTIONS'];
-const ODD_METHODS = [
-  'get',
-  'FOO',
-  'PROPFIND',
-  'TRACE',
-  'CONNECT',
-  'G T',
-  'GET\0',
-  '',
-  'X'.repeat(33),
-  'M-SEARCH',
-  'É',
-];
+const ODD_METHODS = ['get', 'FOO', 'PROPFIND', 'TRACE', 'CONNECT', 'G T', 'GET\0', '', 'X'.repeat(33), 'M-SEARCH', 'É'];
 const PATHS = [
   '/files/1',
   '/files/a%20b',
@@ -186,8 +174,7 @@ export function createMessage(seed: number): Message {
   const pick = <T>(list: readonly T[]): T => list[below(list.length)] as T;
   const oddPart = below(3) === 0 ? below(8) : -1;
   const method = pick(oddPart === 0 ? ODD_METHODS : METHODS);
-  const body =
-    method.startsWith('P') || below(24) === 0 ? 'b'.repeat(pick([0, 1, 5, 5, 300, 9_000])) : undefined;
+  const body = method.startsWith('P') || below(24) === 0 ? 'b'.repeat(pick([0, 1, 5, 5, 300, 9_000])) : undefined;
   const fields: Field[] = [
     [':method', method],
     [':scheme', oddPart === 1 ? pick(['http', 'ftp', '', 'HTTPS', 'h t']) : 'https'],
@@ -198,10 +185,7 @@ export function createMessage(seed: number): Message {
   ];
   if (oddPart === 4) damagePseudoFields(fields, below);
   if (below(8) > 0)
-    fields.push([
-      'authorization',
-      pick(['Bearer A', 'Bearer A', 'Bearer A', 'bearer A', 'Bearer B', 'Basic A']),
-    ]);
+    fields.push(['authorization', pick(['Bearer A', 'Bearer A', 'Bearer A', 'bearer A', 'Bearer B', 'Basic A'])]);
   if (body !== undefined && below(2) === 0) fields.push(['content-length', String(body.length)]);
   if (below(20) === 0) fields.push(['host', pick([...AUTHORITIES, ...ODD_AUTHORITIES])]);
   for (let count = below(4); count > 0; count -= 1) fields.push([pick(NAMES), pick(VALUES)]);
@@ -251,9 +235,7 @@ export function isMalformed({ fields, body = '' }: Message): boolean {
     pseudo.some((name) => !PSEUDO.includes(name)) ||
     new Set(pseudo).size < pseudo.length ||
     names.slice(0, pseudo.length).some((name) => !name.startsWith(':')) ||
-    [':method', ':scheme', ':path'].some(
-      (name) => fields.find(([given]) => given === name)?.[1] === undefined,
-    ) ||
+    [':method', ':scheme', ':path'].some((name) => fields.find(([given]) => given === name)?.[1] === undefined) ||
     fields.some(([name, value]) => name === ':path' && value === '') ||
     names.some((name) => !name.startsWith(':') && (!TOKEN.test(name) || /[A-Z]/.test(name))) ||
     names.some((name) => CONNECTION_SPECIFIC.includes(name)) ||
@@ -268,8 +250,7 @@ export function isMalformed({ fields, body = '' }: Message): boolean {
 
 /** Two values for the host are ambiguous. Node's server drops a second one that is invalid. */
 const hasTwoHosts = ({ fields }: Message): boolean =>
-  new Set(fields.filter(([name]) => name === ':authority' || name === 'host').map(([, value]) => value))
-    .size > 1;
+  new Set(fields.filter(([name]) => name === ':authority' || name === 'host').map(([, value]) => value)).size > 1;
 
 /** Node's parser rejects others. */
 const HTTP1_METHODS: ReadonlySet<string> = new Set(METHODS_OF_NODE);
@@ -288,8 +269,7 @@ export function toHttp1({ fields, body }: Message): string | undefined {
     value(':scheme') !== 'https'
   )
     return undefined;
-  if (regular.some(([name]) => ['te', 'http2-settings', 'expect', 'trailer'].includes(name)))
-    return undefined;
+  if (regular.some(([name]) => ['te', 'http2-settings', 'expect', 'trailer'].includes(name))) return undefined;
   if (fields.some(([, text]) => /[\0-\x08\x0a-\x1f\x7f]/.test(text))) return undefined;
   const isSameHost = value('host') === undefined || authority === undefined || value('host') === authority;
   const lines = [
@@ -301,8 +281,7 @@ export function toHttp1({ fields, body }: Message): string | undefined {
     // RFC 9113 §8.2.3.
     ...(cookies.length === 0 ? [] : [`cookie: ${cookies.join('; ')}`]),
   ];
-  if (body === undefined || value('content-length') !== undefined)
-    return `${lines.join('\r\n')}\r\n\r\n${body ?? ''}`;
+  if (body === undefined || value('content-length') !== undefined) return `${lines.join('\r\n')}\r\n\r\n${body ?? ''}`;
   const chunks = body === '' ? '' : `${body.length.toString(16)}\r\n${body}\r\n`;
   return `${lines.join('\r\n')}\r\ntransfer-encoding: chunked\r\n\r\n${chunks}0\r\n\r\n`;
 }
@@ -334,8 +313,7 @@ async function openSide(): Promise<Side> {
       const seen: string[] = [];
       for (let at = upstream.requests.length - 1; at >= 0; at -= 1) {
         const request = upstream.requests[at];
-        if (request?.headers.some(([name, value]) => name === 'x-nonce' && value === String(nonce)) !== true)
-          continue;
+        if (request?.headers.some(([name, value]) => name === 'x-nonce' && value === String(nonce)) !== true) continue;
         seen.push(normalizeForwarded(request));
         upstream.requests.splice(at, 1);
       }
@@ -462,21 +440,15 @@ const format = ({ status, reset, seen }: Outcome): string =>
 
 /** What Node must have read if gatehouse forwards the message. */
 const formatMessage = ({ fields, body = '' }: Message): string =>
-  JSON.stringify([
-    ...[':method', ':path'].map((name) => fields.find(([given]) => given === name)?.[1]),
-    body,
-  ]);
+  JSON.stringify([...[':method', ':path'].map((name) => fields.find(([given]) => given === name)?.[1]), body]);
 
 /** Both are rejected, or both are forwarded alike. */
 const isSame = (one: Outcome, other: Outcome): boolean =>
   one.seen.join() === other.seen.join() &&
-  (one.status === undefined || other.status === undefined
-    ? one.seen.length === 0
-    : one.status === other.status);
+  (one.status === undefined || other.status === undefined ? one.seen.length === 0 : one.status === other.status);
 
 const isRejected = ({ status, reset, seen }: Outcome): boolean =>
-  seen.length === 0 &&
-  (reset === CODE.protocolError || (status !== undefined && status >= 400 && status < 500));
+  seen.length === 0 && (reset === CODE.protocolError || (status !== undefined && status >= 400 && status < 500));
 
 export interface MessagesOptions {
   readonly count: number;
@@ -485,11 +457,7 @@ export interface MessagesOptions {
 }
 
 /** Throws at the end, with the first messages whose outcomes differ. */
-export async function fuzzMessages({
-  count,
-  seed,
-  log = () => {},
-}: MessagesOptions): Promise<MessagesResult> {
+export async function fuzzMessages({ count, seed, log = () => {} }: MessagesOptions): Promise<MessagesResult> {
   const [own, node, http1] = await Promise.all([openSide(), openNodeServer(), openSide()]);
   const result: MessagesResult = { messages: 0, forwarded: 0, rejected: 0, malformed: 0, overHttp1: 0 };
   const problems: string[] = [];

@@ -73,13 +73,7 @@ const clientFrames = (token: string): Buffer[] => [
   dataFrame(3, 'world', { end: true, padding: 5 }),
   headersFrame(
     5,
-    Buffer.concat([
-      indexed(2),
-      indexed(7),
-      indexed(NEWEST_ENTRY + 1),
-      literal(4, '/public/3'),
-      indexed(NEWEST_ENTRY),
-    ]),
+    Buffer.concat([indexed(2), indexed(7), indexed(NEWEST_ENTRY + 1), literal(4, '/public/3'), indexed(NEWEST_ENTRY)]),
   ),
 ];
 
@@ -98,9 +92,7 @@ export function testOffsets(step: number): void {
   let bytes: Buffer;
   beforeAll(async () => {
     upstream = await startRecordingUpstream();
-    gateway = await startGateway(
-      matrixSettings(upstream.url, (settings) => ({ ...settings, log: { level: 'info' } })),
-    );
+    gateway = await startGateway(matrixSettings(upstream.url, (settings) => ({ ...settings, log: { level: 'info' } })));
     frames = clientFrames((await gateway.grant()).access_token);
     bytes = Buffer.concat(frames);
   });
@@ -140,12 +132,7 @@ export function testOffsets(step: number): void {
   async function expectServed(client: FrameClient, streams: readonly number[], what: string): Promise<void> {
     for (const stream of streams) {
       const outcome = await client.waitForEnd(stream);
-      expect([what, stream, outcome, client.body(stream)]).toEqual([
-        what,
-        stream,
-        { status: 200 },
-        BODIES[stream],
-      ]);
+      expect([what, stream, outcome, client.body(stream)]).toEqual([what, stream, { status: 200 }, BODIES[stream]]);
     }
   }
 

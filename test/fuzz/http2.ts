@@ -38,12 +38,7 @@ if (import.meta.main) {
   );
   if (kinds.length === 0) throw new Error(`expected --only hpack, frames or messages; got ${values.only}`);
   for (const kind of kinds) {
-    const result = await fuzzHttp2(
-      kind,
-      Number(values.count ?? DEFAULT_COUNTS[kind]),
-      Number(values.seed),
-      print,
-    );
+    const result = await fuzzHttp2(kind, Number(values.count ?? DEFAULT_COUNTS[kind]), Number(values.seed), print);
     print(`${kind}: ${JSON.stringify(result)}`);
     recordFigures(`http2-${kind}`, { seed: Number(values.seed), ...result, faults: 0 });
   }

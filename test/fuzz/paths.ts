@@ -3,13 +3,7 @@ import { eventLoopTurns } from '../support/event-loop-turns.ts';
 import { recordFigures } from '../support/figures.ts';
 import type { RecordedRequest, RecordingUpstream } from '../support/recording-upstream.ts';
 import type { CaseClient, Ending } from './case-client.ts';
-import {
-  openNodeServer,
-  openOwnListener,
-  openProxy,
-  type ParsingServer,
-  type ProxyServer,
-} from './http1-servers.ts';
+import { openNodeServer, openOwnListener, openProxy, type ParsingServer, type ProxyServer } from './http1-servers.ts';
 import { formatRequest, hasUpgrade, isForwardOf, type ParsedRequest } from './parsed-request.ts';
 import { createRequestCase, type RequestCase } from './request-cases.ts';
 import { type ParserOptions, startThirdPartyParsers, type ThirdPartyParser } from './third-party-parsers.ts';
@@ -77,11 +71,7 @@ async function openServers(): Promise<Servers> {
   return { own, node, proxy, lastRequests: new Map() };
 }
 
-const getClients = ({ own, node, proxy }: Servers): readonly CaseClient[] => [
-  own.client,
-  node.client,
-  proxy.client,
-];
+const getClients = ({ own, node, proxy }: Servers): readonly CaseClient[] => [own.client, node.client, proxy.client];
 
 async function closeServers({ own, node, proxy }: Servers): Promise<void> {
   for (const server of [own, node, proxy]) await server.close();
@@ -250,10 +240,7 @@ function summarize(result: PathsResult, ms: number): string {
 }
 
 /** Reports final requests that were forwarded more often than sent: no byte may be read twice. */
-function findDuplicates(
-  { requests }: RecordingUpstream,
-  lastRequests: ReadonlyMap<string, number>,
-): string[] {
+function findDuplicates({ requests }: RecordingUpstream, lastRequests: ReadonlyMap<string, number>): string[] {
   const times = new Map<string, number>();
   for (const { target } of requests)
     if (target.startsWith('/public/last?')) times.set(target, (times.get(target) ?? 0) + 1);

@@ -104,23 +104,18 @@ function createOrdinary(below: Below, pick: Pick): { readonly text: string; read
   const methods: string[] = [];
   for (let count = pick([1, 1, 2, 2, 2, 3, 4]); count > 0; count -= 1) {
     const method = pick(['GET', 'GET', 'POST', 'PUT', 'HEAD', 'DELETE', 'PATCH']);
-    const body =
-      method.startsWith('P') || below(24) === 0 ? 'b'.repeat(pick([0, 1, 5, 5, 300, 9_000])) : undefined;
+    const body = method.startsWith('P') || below(24) === 0 ? 'b'.repeat(pick([0, 1, 5, 5, 300, 9_000])) : undefined;
     const fields = [
       ...(below(48) === 0 ? [] : ['Host: gate.test']),
       ...(below(10) === 0
         ? []
-        : [
-            `Authorization: ${pick(['Bearer A', 'Bearer A', 'Bearer A', 'bearer A', 'Bearer B', 'Basic A'])}`,
-          ]),
+        : [`Authorization: ${pick(['Bearer A', 'Bearer A', 'Bearer A', 'bearer A', 'Bearer B', 'Basic A'])}`]),
       ...(body === undefined ? [] : [`Content-Length: ${body.length}`]),
       // Each name once: nginx rejects duplicates of some.
       ...new Map(Array.from({ length: below(4) }, () => [pick(NAMES), pick(VALUES)] as const))
         .entries()
         .map(([name, value]) => `${name}: ${value}`),
-      ...(below(24) === 0
-        ? [`Connection: ${pick(['keep-alive', 'close', 'X-A', 'Keep-Alive', 'close, X-A'])}`]
-        : []),
+      ...(below(24) === 0 ? [`Connection: ${pick(['keep-alive', 'close', 'X-A', 'Keep-Alive', 'close, X-A'])}`] : []),
     ];
     while (below(4) === 0)
       fields.splice(below(fields.length), 0, fields.splice(below(fields.length), 1)[0] ?? 'X-A: b');
@@ -131,9 +126,7 @@ function createOrdinary(below: Below, pick: Pick): { readonly text: string; read
   return { text, methods };
 }
 
-const SIGNIFICANT_BYTES = [
-  0x00, 0x09, 0x0a, 0x0b, 0x0d, 0x20, 0x22, 0x2b, 0x2c, 0x3a, 0x5f, 0x7f, 0x80, 0xa0, 0xff,
-];
+const SIGNIFICANT_BYTES = [0x00, 0x09, 0x0a, 0x0b, 0x0d, 0x20, 0x22, 0x2b, 0x2c, 0x3a, 0x5f, 0x7f, 0x80, 0xa0, 0xff];
 
 /** Changes, adds or removes one or two bytes, to test the boundary between valid and invalid. */
 function createNearlyOrdinary(original: Buffer, below: Below, pick: Pick): Buffer {

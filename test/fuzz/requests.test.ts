@@ -27,10 +27,7 @@ test('H29 the third-party parsers detect a smuggled request', async () => {
   try {
     expect(parsers.map(({ name }) => name)).toEqual(['nginx', 'haproxy', 'python']);
     for (const parser of parsers)
-      expect([parser.name, await parser.read(bytes)]).toEqual([
-        parser.name,
-        ['DELETE /files/1 1', 'GET /admin/x 2'],
-      ]);
+      expect([parser.name, await parser.read(bytes)]).toEqual([parser.name, ['DELETE /files/1 1', 'GET /admin/x 2']]);
   } finally {
     for (const parser of parsers) await parser.close();
   }

@@ -68,9 +68,7 @@ async function report(
   seed: number,
 ): Promise<string> {
   const summary = `seed ${seed}: ${problems.length} problems, such as\n  ${problems.slice(0, 5).join('\n  ')}`;
-  const named = new Set(
-    [...problems.join('\n').matchAll(/\(([^)]+)\)/g)].map(([, found = '']) => parseNonce(found)),
-  );
+  const named = new Set([...problems.join('\n').matchAll(/\(([^)]+)\)/g)].map(([, found = '']) => parseNonce(found)));
   const suspects = batches.filter((batch) => named.has(batch.seed));
   for (const suspect of suspects.length > 0 ? suspects : batches) {
     const alone = await target.runRound([suspect]);

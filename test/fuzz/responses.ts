@@ -130,15 +130,10 @@ async function fuzzPeers({ count, seed, only, log = () => {} }: FuzzOptions) {
           `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`,
         );
         // Frames of any kind follow.
-        return Buffer.concat([
-          head101,
-          Buffer.from(Array.from({ length: frameBytes(64) }, () => frameBytes(256))),
-        ]);
+        return Buffer.concat([head101, Buffer.from(Array.from({ length: frameBytes(64) }, () => frameBytes(256)))]);
       }),
     );
-    const response = await openPeer(
-      startHttpPeer(place('response', 4), () => httpResponse('ok', 'text/plain')),
-    );
+    const response = await openPeer(startHttpPeer(place('response', 4), () => httpResponse('ok', 'text/plain')));
     const health = await openPeer(startHttpPeer(place('health', 4), () => httpResponse('ok', 'text/plain')));
     const issuer: Peer = await openPeer(
       startHttpPeer(place('issuer', 2), ({ path, head }) => {
@@ -160,9 +155,7 @@ async function fuzzPeers({ count, seed, only, log = () => {} }: FuzzOptions) {
         ),
       ),
     );
-    const crls = await openPeer(
-      startHttpPeer(place('crl', 4), () => httpResponse(crl.der, 'application/pkix-crl')),
-    );
+    const crls = await openPeer(startHttpPeer(place('crl', 4), () => httpResponse(crl.der, 'application/pkix-crl')));
     const openid = await openPeer(
       startHttpPeer(place('openid', 2), async ({ path, head }) => {
         const [, base = '', endpoint = ''] = /^(\/r\d+)(.*)$/.exec(path.split('?')[0] ?? '') ?? [];
@@ -210,19 +203,7 @@ async function fuzzPeers({ count, seed, only, log = () => {} }: FuzzOptions) {
         return httpResponse(cached, 'application/ocsp-response');
       }),
     );
-    const peers = [
-      websocket,
-      response,
-      health,
-      issuer,
-      introspection,
-      crls,
-      ocsp,
-      openid,
-      ldap,
-      otlp,
-      webhook,
-    ];
+    const peers = [websocket, response, health, issuer, introspection, crls, ocsp, openid, ldap, otlp, webhook];
 
     const configure =
       (round: number): SettingsChange =>

@@ -4,11 +4,7 @@ import { parseTarget } from '../../src/domain/request-target.ts';
 import { writeMessage } from '../attack/framing-cases.ts';
 import { matrixSettings } from '../attack/matrix-settings.ts';
 import { rawRequest } from '../support/raw-client.ts';
-import {
-  type RecordedRequest,
-  type RecordingUpstream,
-  startRecordingUpstream,
-} from '../support/recording-upstream.ts';
+import { type RecordedRequest, type RecordingUpstream, startRecordingUpstream } from '../support/recording-upstream.ts';
 import { until } from '../support/serve-process.ts';
 import { ALICE, type LogLine, startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { type Batch, FINAL_REQUEST, parseNonce } from './grammar.ts';
@@ -120,8 +116,7 @@ function send(socket: Socket, { messages, pieces }: Batch, quietMs: number): Pro
   });
 }
 
-const getRequestLines = (log: readonly LogLine[]): LogLine[] =>
-  log.filter(({ event }) => event === 'request');
+const getRequestLines = (log: readonly LogLine[]): LogLine[] => log.filter(({ event }) => event === 'request');
 const wasForwarded = ({ decision }: LogLine): boolean => decision === 'forwarded';
 const getRequestId = (request: RecordedRequest): string =>
   request.headers.find(([name]) => name === 'x-request-id')?.[1] ?? 'without an id';
@@ -150,11 +145,7 @@ async function waitUntilSettled(gateway: TestGateway, upstream: RecordingUpstrea
 }
 
 /** Expects that the upstream received exactly the requests that the log reports as forwarded, with the right identity. */
-function checkRound(
-  log: readonly LogLine[],
-  upstream: RecordingUpstream,
-  batches: readonly Batch[],
-): string[] {
+function checkRound(log: readonly LogLine[], upstream: RecordingUpstream, batches: readonly Batch[]): string[] {
   const problems: string[] = [];
   const lines = new Map(getRequestLines(log).map((line) => [line['request_id'], line]));
   const unauthorised: ReadonlySet<number | undefined> = new Set(
@@ -168,15 +159,9 @@ function checkRound(
     if (arrived.has(id)) problems.push(`forwarded twice: ${summary}`);
     arrived.add(id);
     if (line === undefined || !wasForwarded(line)) problems.push(`forwarded, but not authorized: ${summary}`);
-    else if (
-      line['method'] !== request.method ||
-      parseCanonicalPath(String(line['path'])) !== getPath(request.target)
-    )
-      problems.push(
-        `forwarded as ${summary}, requested as ${String(line['method'])} ${String(line['path'])}`,
-      );
-    if (!isCanonicalPath(getPath(request.target)))
-      problems.push(`forwarded in an ambiguous form: ${summary}`);
+    else if (line['method'] !== request.method || parseCanonicalPath(String(line['path'])) !== getPath(request.target))
+      problems.push(`forwarded as ${summary}, requested as ${String(line['method'])} ${String(line['path'])}`);
+    if (!isCanonicalPath(getPath(request.target))) problems.push(`forwarded in an ambiguous form: ${summary}`);
     const protectedPath = !request.target.startsWith('/public');
     if (request.target.startsWith('/admin')) problems.push(`forwarded without the scope: ${summary}`);
     if (protectedPath && unauthorised.has(parseNonce(getNonce(request))))
@@ -191,8 +176,7 @@ function checkRound(
     if (status >= 500 && status !== 501 && status !== 505) problems.push(`internal error: ${summary}`);
   }
   for (const line of log)
-    if (line['level'] === 'error')
-      problems.push(`an error was logged: ${JSON.stringify(line).slice(0, 500)}`);
+    if (line['level'] === 'error') problems.push(`an error was logged: ${JSON.stringify(line).slice(0, 500)}`);
   for (const { unfinished } of upstream.connectionStreams())
     if (unfinished.split(/\r\nx-request-id: /i).length > 2)
       problems.push(`a request follows an unfinished one: ${unfinished.slice(0, 500)}`);
@@ -212,21 +196,8 @@ function parseCanonicalPath(sent: string): string | undefined {
   return parsed.kind === 'target' ? parsed.target.path : undefined;
 }
 
-const IDENTITY_HEADERS = [
-  'x-forwarded-user',
-  'x-forwarded-client-id',
-  'x-forwarded-scope',
-  'x-gatehouse-identity',
-];
-const NOT_FORWARDED = [
-  'te',
-  'trailer',
-  'keep-alive',
-  'proxy-connection',
-  'expect',
-  'http2-settings',
-  'authorization',
-];
+const IDENTITY_HEADERS = ['x-forwarded-user', 'x-forwarded-client-id', 'x-forwarded-scope', 'x-gatehouse-identity'];
+const NOT_FORWARDED = ['te', 'trailer', 'keep-alive', 'proxy-connection', 'expect', 'http2-settings', 'authorization'];
 
 function headerProblems({ headers, target }: RecordedRequest, protectedPath: boolean): string[] {
   const problems: string[] = [];
@@ -243,8 +214,7 @@ function headerProblems({ headers, target }: RecordedRequest, protectedPath: boo
   for (const [name, value] of folded) {
     if (NOT_FORWARDED.includes(name)) problems.push(`${name} was forwarded`);
     if (name === 'upgrade' && target !== '/socket') problems.push('an upgrade was forwarded');
-    if (name === 'transfer-encoding' && value !== 'chunked')
-      problems.push(`a transfer coding was forwarded: ${value}`);
+    if (name === 'transfer-encoding' && value !== 'chunked') problems.push(`a transfer coding was forwarded: ${value}`);
   }
   const framings = headers.filter(([name]) => name === 'content-length' || name === 'transfer-encoding');
   if (framings.length > 1) problems.push('framed twice');
@@ -276,9 +246,7 @@ async function compare(parsers: readonly ThirdPartyParser[], upstream: Recording
 }
 
 const findLeaks = (lines: readonly string[], token: string): string[] =>
-  lines
-    .filter((line) => line.includes(token))
-    .map((line) => `the token is in the log: ${line.slice(0, 200)}`);
+  lines.filter((line) => line.includes(token)).map((line) => `the token is in the log: ${line.slice(0, 200)}`);
 
 async function checkStillServing(open: () => Socket, token: string): Promise<string[]> {
   const response = await new Promise<string>((resolve) => {
@@ -289,7 +257,5 @@ async function checkStillServing(open: () => Socket, token: string): Promise<str
     socket.on('error', () => {}).on('close', () => resolve(text));
     socket.write(writeMessage({ line: 'GET /files/next HTTP/1.1', headers: ['Connection: close'], token }));
   });
-  return response.startsWith('HTTP/1.1 200 ')
-    ? []
-    : [`the next valid request got: ${response.slice(0, 100)}`];
+  return response.startsWith('HTTP/1.1 200 ') ? [] : [`the next valid request got: ${response.slice(0, 100)}`];
 }

@@ -59,10 +59,7 @@ interface StartedParser {
 }
 
 /** Starts a server that writes each parsed request to a file before it closes the connection. */
-async function startParser(
-  name: string,
-  start: (port: number) => Promise<StartedParser>,
-): Promise<ThirdPartyParser> {
+async function startParser(name: string, start: (port: number) => Promise<StartedParser>): Promise<ThirdPartyParser> {
   const port = await freePort();
   const { file, close, needsLast = false } = await start(port);
   const outputFile = openSync(file, 'r');
@@ -286,9 +283,7 @@ export interface ParserOptions {
   readonly go?: boolean | undefined;
 }
 
-export async function startThirdPartyParsers({
-  go = false,
-}: ParserOptions = {}): Promise<readonly ThirdPartyParser[]> {
+export async function startThirdPartyParsers({ go = false }: ParserOptions = {}): Promise<readonly ThirdPartyParser[]> {
   const starting = [nginx(), haproxy(), python(), ...(go ? [goNetHttp()] : [])];
   try {
     return (await Promise.all(starting)).filter((parser) => parser !== undefined);

@@ -10,9 +10,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
  */
 export function readDocumentedConfig(language: string): string {
   const page = readFileSync(join(ROOT, 'docs/forward-auth.md'), 'utf8');
-  const found = [...page.matchAll(/^```(\S[^\n]*)\n([\s\S]*?)^```$/gm)].filter(
-    ([, name]) => name === language,
-  );
+  const found = [...page.matchAll(/^```(\S[^\n]*)\n([\s\S]*?)^```$/gm)].filter(([, name]) => name === language);
   const [snippet, ...more] = found;
   if (snippet?.[2] === undefined || more.length > 0)
     throw new Error(`${found.length} snippets of ${language} in docs/forward-auth.md`);

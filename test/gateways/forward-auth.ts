@@ -6,11 +6,7 @@ import { freePort } from '../support/front-proxy.ts';
 import { createOAuthClient } from '../support/oauth-client.ts';
 import { type RawResponse, rawRequest } from '../support/raw-client.ts';
 import { withBoundApp, withForwardedCertificates, withSettings } from '../support/reconfigure.ts';
-import {
-  type RecordedRequest,
-  type RecordingUpstream,
-  startRecordingUpstream,
-} from '../support/recording-upstream.ts';
+import { type RecordedRequest, type RecordingUpstream, startRecordingUpstream } from '../support/recording-upstream.ts';
 import { ALICE, startGateway, type TestGateway } from '../support/test-gateway.ts';
 import { until } from '../support/until.ts';
 import type { Addresses } from './proxies.ts';
@@ -292,9 +288,7 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
         context,
       ).toEqual([[ALICE], ['report-runner'], ['files:read'], ['alice']]);
       for (const name of NOT_FOR_THE_API) expect(listValues(request, name), context).toEqual([]);
-      expect(listValues(request, 'x-forwarded-host'), context).toEqual(
-        forwardsHost ? ['api.example.test'] : [],
-      );
+      expect(listValues(request, 'x-forwarded-host'), context).toEqual(forwardsHost ? ['api.example.test'] : []);
       expect(listValues(request, 'x-forwarded-for'), context).toEqual([address]);
       expect(listValues(request, 'x-forwarded-proto'), context).toEqual(['http']);
       expect(api.bytes(), context).not.toContain('spoofed');
@@ -403,16 +397,12 @@ export function testForwardAuth(setup: ForwardAuthSetup): void {
   test('a client cannot forge its certificate in a header, through a gateway whose header is trusted', async () => {
     const { access_token: bound } = await gatehouse.grant({ clientId: 'bound-app' });
     for (const [name, value] of forwardedCertificateHeaders(gatehouse.users.alice.der))
-      await withSettings(
-        gatehouse,
-        withForwardedCertificates(name.toLowerCase() as 'client-cert'),
-        async () => {
-          for (const spelling of [name, name.replaceAll('-', '_'), name.replaceAll('-', '.')]) {
-            const { status } = await send('GET /files/a', { as: bound, lines: [`${spelling}: ${value}`] });
-            expect([400, 401, 403], spelling).toContain(status);
-          }
-        },
-      );
+      await withSettings(gatehouse, withForwardedCertificates(name.toLowerCase() as 'client-cert'), async () => {
+        for (const spelling of [name, name.replaceAll('-', '_'), name.replaceAll('-', '.')]) {
+          const { status } = await send('GET /files/a', { as: bound, lines: [`${spelling}: ${value}`] });
+          expect([400, 401, 403], spelling).toContain(status);
+        }
+      });
     expect(api.requests).toEqual([]);
   });
 

@@ -2,12 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { forwardedCertificateHeaders } from '../support/forwarded-certificate.ts';
-import {
-  type FrontProxy,
-  type FrontProxyProgram,
-  freePort,
-  startFrontProxy,
-} from '../support/front-proxy.ts';
+import { type FrontProxy, type FrontProxyProgram, freePort, startFrontProxy } from '../support/front-proxy.ts';
 import { createHttpsClient, type Headers, type HttpsClient } from '../support/https-client.ts';
 import { createCa, type IssuedCertificate, issueServer } from '../support/pki.ts';
 import { withBoundApp, withForwardedCertificates } from '../support/reconfigure.ts';
@@ -30,9 +25,7 @@ export function testClientCertificates({ forwardedHeader, program, passedOn }: C
   let frontCa: IssuedCertificate;
   const clients: HttpsClient[] = [];
   beforeAll(async () => {
-    gateway = await startGateway((settings) =>
-      withBoundApp(withForwardedCertificates(forwardedHeader)(settings)),
-    );
+    gateway = await startGateway((settings) => withBoundApp(withForwardedCertificates(forwardedHeader)(settings)));
     // The server certificate has a CA of its own: OpenSSL adds the CAs that a client trusts to the chain of its
     // certificate, and Traefik forwards the chain.
     frontCa = await createCa({ name: 'CN=Front CA' });
@@ -88,12 +81,7 @@ export function testClientCertificates({ forwardedHeader, program, passedOn }: C
     const client = createClient();
     const before = gateway.upstream.requests.length;
     for (const [name, value] of forwardedCertificateHeaders(alice.der))
-      for (const spelling of [
-        name,
-        name.toUpperCase(),
-        name.replaceAll('-', '_'),
-        name.replaceAll('-', '.'),
-      ]) {
+      for (const spelling of [name, name.toUpperCase(), name.replaceAll('-', '_'), name.replaceAll('-', '.')]) {
         const headers = { [spelling]: value };
         const statuses = [
           (await authorize(client, headers)).status,

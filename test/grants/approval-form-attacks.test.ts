@@ -54,9 +54,7 @@ describe('a transaction and its forms', () => {
     ] as const)
       expect((await approve(url, token, scope)).status, what).toBe(403);
     expect(at.gateway.auditEvents('authorization_approved')).toEqual([]);
-    expect((await approve(first.url, formToken(first.text, '/approve'), 'files:read')).redirectTo).toContain(
-      'code=',
-    );
+    expect((await approve(first.url, formToken(first.text, '/approve'), 'files:read')).redirectTo).toContain('code=');
   });
 
   test('another site cannot send the forms, and a script cannot', async () => {
@@ -135,11 +133,7 @@ describe('a transaction and its forms', () => {
   test('a HEAD request changes nothing', async () => {
     const flow = at.start();
     const review = await flow.reachReview();
-    for (const url of [
-      review.url,
-      review.url.replace('/review', '/approve'),
-      review.url.replace('/review', '/deny'),
-    ])
+    for (const url of [review.url, review.url.replace('/review', '/approve'), review.url.replace('/review', '/deny')])
       await flow.browser.send('HEAD', url);
     expect(at.gateway.auditEvents('authorization_approved')).toEqual([]);
     expect(at.gateway.auditEvents('authorization_denied')).toEqual([]);
@@ -153,9 +147,7 @@ describe('a transaction and its forms', () => {
     const setAccess = (access: NonNullable<typeof APP.access>) =>
       at.gateway.reload((settings) => ({
         ...settings,
-        integrations: settings.integrations?.map((one) =>
-          one.clientId === 'app' ? { ...one, access } : one,
-        ),
+        integrations: settings.integrations?.map((one) => (one.clientId === 'app' ? { ...one, access } : one)),
       }));
     await setAccess([{ groups: ['operators'] }]);
     const posted = await flow.browser.post('/authsvc/device/approve');

@@ -7,9 +7,7 @@ import { until } from '../support/until.ts';
 /** A code that is approved at one replica is used once by all of them. */
 const { startTwoGateways, startGatewayOn, startServer, startRelay, closeLater } = gatewaysOnRedis();
 
-async function startFlows(): Promise<
-  readonly [CodeFlow, CodeFlow, ...Awaited<ReturnType<typeof startTwoGateways>>]
-> {
+async function startFlows(): Promise<readonly [CodeFlow, CodeFlow, ...Awaited<ReturnType<typeof startTwoGateways>>]> {
   const [first, second] = await startTwoGateways(withCodeClients);
   const one = createCodeFlow(first);
   // The same app, and its user in the same browser.

@@ -254,9 +254,7 @@ describe('audiences', () => {
     const fields = { client_id: 'several', resource: OTHER };
     const code = await flow.obtainCode(fields);
     for (const resource of [API, `${OTHER}/`, `${OTHER}#x`])
-      expect(await flow.exchange(code, { ...fields, resource }), resource).toMatchObject(
-        refusal('invalid_target'),
-      );
+      expect(await flow.exchange(code, { ...fields, resource }), resource).toMatchObject(refusal('invalid_target'));
     const body = new URLSearchParams({
       grant_type: 'authorization_code',
       client_id: 'several',
@@ -266,9 +264,7 @@ describe('audiences', () => {
       resource: OTHER,
     });
     body.append('resource', API);
-    expect(await createOAuthClient(gateway).post('token', body.toString())).toMatchObject(
-      refusal('invalid_request'),
-    );
+    expect(await createOAuthClient(gateway).post('token', body.toString())).toMatchObject(refusal('invalid_request'));
     expect((await flow.exchange(code, fields)).status).toBe(200);
   });
 
@@ -325,9 +321,7 @@ describe('audiences', () => {
   test('a code is for the audience that was approved, whatever the default is by then', async () => {
     const flow = start();
     const code = await flow.obtainCode(several);
-    const token = await withSettings(gateway, reorder, async () =>
-      getAccessToken(await flow.exchange(code, several)),
-    );
+    const token = await withSettings(gateway, reorder, async () => getAccessToken(await flow.exchange(code, several)));
     expect((await gateway.api('/files/a', token)).status).toBe(200);
     expect((await gateway.api('/other/a', token)).status).toBe(401);
   });
@@ -340,9 +334,7 @@ describe('audiences', () => {
     const flow = start();
     const code = await flow.obtainCode(fields);
     await withSettings(gateway, withIntegration(fields.client_id, changes), async () => {
-      expect(await flow.exchange(code, { client_id: fields.client_id })).toMatchObject(
-        refusal('invalid_target'),
-      );
+      expect(await flow.exchange(code, { client_id: fields.client_id })).toMatchObject(refusal('invalid_target'));
     });
     expect((await flow.exchange(code, fields)).status).toBe(200);
   });
@@ -396,9 +388,7 @@ describe('a DPoP key', () => {
     );
     const code = (await flow.decide('approve')).searchParams.get('code') ?? '';
     expect(await flow.exchange(code)).toMatchObject(refusal('invalid_grant'));
-    expect(await flow.exchange(code, {}, await prove(other, 'token'))).toMatchObject(
-      refusal('invalid_grant'),
-    );
+    expect(await flow.exchange(code, {}, await prove(other, 'token'))).toMatchObject(refusal('invalid_grant'));
     const reply = await flow.exchange(code, {}, await prove(key, 'token'));
     expect([reply.status, reply.json['token_type']]).toEqual([200, 'DPoP']);
   });

@@ -60,8 +60,7 @@ describe('a user approves an app', () => {
   test('no page contains the code, and no response may be stored, framed or name its URL to others', async () => {
     const flow = at.start();
     const pages: Page[] = [await flow.authorize()];
-    while (pages.at(-1)?.redirectTo !== undefined)
-      pages.push(await flow.browser.get(pages.at(-1)?.redirectTo ?? ''));
+    while (pages.at(-1)?.redirectTo !== undefined) pages.push(await flow.browser.get(pages.at(-1)?.redirectTo ?? ''));
     pages.push(await flow.signIn());
     pages.push(await flow.browser.post('/authsvc/device/approve'));
     const code = pages.at(-1)?.redirectTo?.match(/code=([^&]+)/)?.[1] ?? '';
@@ -96,9 +95,7 @@ describe('a user approves an app', () => {
       state: 'af0ifjsldkj',
       iss: ISSUER,
     });
-    expect(at.gateway.auditEvents('authorization_denied')).toMatchObject([
-      { client: 'app', identity: ALICE },
-    ]);
+    expect(at.gateway.auditEvents('authorization_denied')).toMatchObject([{ client: 'app', identity: ALICE }]);
   });
 
   test('a user without the requested access can only deny', async () => {
@@ -180,8 +177,7 @@ describe('a code', () => {
       { client_id: 'second' },
       { client_id: 'second', redirect_uri: 'https://second.example.test/callback' },
     ];
-    for (const attempt of attempts)
-      expect(await flow.exchange(code, attempt)).toMatchObject(refusal('invalid_grant'));
+    for (const attempt of attempts) expect(await flow.exchange(code, attempt)).toMatchObject(refusal('invalid_grant'));
     for (const attempt of [
       { code_verifier: '' },
       { code_verifier: 'short' },
@@ -228,9 +224,7 @@ describe('a code', () => {
       refusal('invalid_grant'),
     );
     expect((await at.gateway.api('/files/a', token)).status).toBe(200);
-    expect(await flow.exchange(code, { code_verifier: createPkce().verifier })).toMatchObject(
-      refusal('invalid_grant'),
-    );
+    expect(await flow.exchange(code, { code_verifier: createPkce().verifier })).toMatchObject(refusal('invalid_grant'));
     expect((await at.gateway.api('/files/a', token)).status).toBe(401);
     expect(
       await createOAuthClient(at.gateway).refresh(String(renewed.json['refresh_token']), {
@@ -283,10 +277,7 @@ describe('a code', () => {
     const flow = at.start();
     const code = await flow.obtainCode();
     const fields = { grant_type: 'authorization_code', client_id: 'app', redirect_uri: CALLBACK, code };
-    const reply = await createOAuthClient(at.gateway).post(
-      `token?code_verifier=${flow.pkce.verifier}`,
-      fields,
-    );
+    const reply = await createOAuthClient(at.gateway).post(`token?code_verifier=${flow.pkce.verifier}`, fields);
     expect(reply).toMatchObject(refusal('invalid_request'));
   });
 });
@@ -398,10 +389,9 @@ describe('while the store is unreachable', () => {
       [notes, 'read'],
       [grants, 'create'],
     ] as const)
-      expect(
-        await withFailure(store, name as 'read', 'not executed', () => flow.exchange(code)),
-        name,
-      ).toMatchObject(refusal('temporarily_unavailable', 503));
+      expect(await withFailure(store, name as 'read', 'not executed', () => flow.exchange(code)), name).toMatchObject(
+        refusal('temporarily_unavailable', 503),
+      );
     expect((await flow.exchange(code)).status).toBe(200);
   });
 

@@ -59,16 +59,8 @@ describe('parameters', () => {
     ['a scope in another syntax', { scope: 'files:read\u0000' }, 'invalid_scope'],
     ['an unknown resource', { resource: 'https://other.example.test' }, 'invalid_target'],
     ['a resource with a fragment', { resource: `${ISSUER}/files#x` }, 'invalid_target'],
-    [
-      'a resource that begins like the public URL',
-      { resource: `${ISSUER}.evil.example.test` },
-      'invalid_target',
-    ],
-    [
-      'a resource with user information',
-      { resource: `https://localhost:8443@evil.example.test/` },
-      'invalid_target',
-    ],
+    ['a resource that begins like the public URL', { resource: `${ISSUER}.evil.example.test` }, 'invalid_target'],
+    ['a resource with user information', { resource: `https://localhost:8443@evil.example.test/` }, 'invalid_target'],
     ['resource and audience that differ', { resource: ISSUER, audience: 'x' }, 'invalid_target'],
     ['prompt none with login', { prompt: 'none login' }, 'interaction_required'],
     ['an unknown prompt', { prompt: 'create' }, 'invalid_request'],
@@ -87,9 +79,7 @@ describe('parameters', () => {
     ]);
     expect(searchParams.has('code')).toBe(false);
     expect(page.headers['set-cookie']).toBeUndefined();
-    expect(await createOAuthClient(at.gateway).post('par', flow.parameters(changes))).toMatchObject(
-      refusal(error),
-    );
+    expect(await createOAuthClient(at.gateway).post('par', flow.parameters(changes))).toMatchObject(refusal(error));
   });
 
   test.each(['state', 'scope', 'code_challenge', 'response_type', 'resource', 'prompt', 'request'])(
@@ -122,11 +112,7 @@ test('at forward-auth, the authorization endpoint and the pages are not a part o
           'x-forwarded-uri': uri,
         },
       });
-      expect([reply.status, reply.headers['set-cookie'], reply.headers.location]).toEqual([
-        403,
-        undefined,
-        undefined,
-      ]);
+      expect([reply.status, reply.headers['set-cookie'], reply.headers.location]).toEqual([403, undefined, undefined]);
     }
 });
 
@@ -135,9 +121,7 @@ test('no log line at level debug has a code, state, challenge, verifier, transac
   const state = 'the-state-of-the-app-0123456789';
   const pushed = await createOAuthClient(at.gateway).post('par', flow.parameters({ state }));
   const requestUri = String(pushed.json['request_uri']);
-  const begun = await flow.authorize(
-    new URLSearchParams({ client_id: 'app', request_uri: requestUri }).toString(),
-  );
+  const begun = await flow.authorize(new URLSearchParams({ client_id: 'app', request_uri: requestUri }).toString());
   const transaction = new URL(begun.redirectTo ?? '').searchParams.get('request') ?? '';
   await flow.reachReview({ state });
   const response = await flow.decide('approve');

@@ -23,8 +23,7 @@ describe('metadata', () => {
     const { issuer, authorization_endpoint: endpoint } = await read('/authsvc');
     const flow = at.start();
     const url = new URL(String(endpoint));
-    for (const [name, value] of Object.entries(flow.parameters({ prompt: 'none' })))
-      url.searchParams.set(name, value);
+    for (const [name, value] of Object.entries(flow.parameters({ prompt: 'none' }))) url.searchParams.set(name, value);
     const response = readResponse(await flow.browser.get(url.href));
     expect(response.searchParams.get('iss')).toBe(issuer);
     const other = await flow.authorize({ prompt: 'none', issuer_path: '.evil.example.test' });
@@ -36,9 +35,7 @@ describe('metadata', () => {
     const { json } = await plain.gateway.request({ path: '/.well-known/oauth-authorization-server' });
     expect(json).toMatchObject({ response_types_supported: [] });
     expect(json).not.toHaveProperty('authorization_endpoint');
-    expect((await plain.gateway.request({ path: '/authsvc/oauth2/authorize?client_id=app' })).status).toBe(
-      404,
-    );
+    expect((await plain.gateway.request({ path: '/authsvc/oauth2/authorize?client_id=app' })).status).toBe(404);
     const reply = await createOAuthClient(plain.gateway).post('token', {
       grant_type: 'authorization_code',
       code: 'x',

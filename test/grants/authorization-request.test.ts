@@ -1,13 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import {
-  CALLBACK,
-  type CodeFlow,
-  type Fields,
-  ISSUER,
-  readResponse,
-  SECRET,
-  WEB,
-} from '../support/code-client.ts';
+import { CALLBACK, type CodeFlow, type Fields, ISSUER, readResponse, SECRET, WEB } from '../support/code-client.ts';
 import { createOAuthClient, refusal } from '../support/oauth-client.ts';
 import { withIntegration, withSettings } from '../support/reconfigure.ts';
 import { getBase, getParameters, useCodeGateway } from './code-gateway.ts';
@@ -35,16 +27,8 @@ describe('an invalid request is reported to the redirect URI', () => {
     ['a malformed dpop_jkt', 'invalid_request', { dpop_jkt: 'abc' }],
     ['a state that is too long', 'invalid_request', { state: 'a'.repeat(2_000) }],
     ['a repeated scope', 'invalid_request', (flow) => `${query(flow)}&scope=files%3Aread`],
-    [
-      'a repeated code_challenge',
-      'invalid_request',
-      (flow) => `${query(flow)}&code_challenge=${'b'.repeat(43)}`,
-    ],
-    [
-      'several resources',
-      'invalid_target',
-      (flow) => `${query(flow)}&resource=https%3A%2F%2Fa.test&resource=b`,
-    ],
+    ['a repeated code_challenge', 'invalid_request', (flow) => `${query(flow)}&code_challenge=${'b'.repeat(43)}`],
+    ['several resources', 'invalid_target', (flow) => `${query(flow)}&resource=https%3A%2F%2Fa.test&resource=b`],
   ])('%s: %s', async (_, error, changes) => {
     const flow = at.start();
     const page = await flow.authorize(typeof changes === 'function' ? changes(flow) : changes);
@@ -71,10 +55,7 @@ describe('an invalid request is reported to the redirect URI', () => {
 
   test('unknown parameters are ignored', async () => {
     const page = await at.start().authorize({ nonce: 'n', ui_locales: 'de', claims: '{}', made_up: '"' });
-    expect([page.status, page.redirectTo]).toEqual([
-      200,
-      expect.stringContaining('/authsvc/device/sign-in?request='),
-    ]);
+    expect([page.status, page.redirectTo]).toEqual([200, expect.stringContaining('/authsvc/device/sign-in?request=')]);
   });
 
   test('a client without users for authorization codes: unauthorized_client', async () => {
@@ -261,8 +242,7 @@ describe('the log names the client and the redirect URI of a refused request', (
     await flow.authorize(typeof changes === 'function' ? changes(flow) : changes);
     expect(lastRefusal()).toMatchObject({ ...logged, level: 'warn', request_id: expect.any(String) });
     const lines = at.gateway.logLines.join('\n');
-    for (const secret of ['af0ifjsldkj', 'a-code', 'pass@', flow.pkce.challenge])
-      expect(lines).not.toContain(secret);
+    for (const secret of ['af0ifjsldkj', 'a-code', 'pass@', flow.pkce.challenge]) expect(lines).not.toContain(secret);
   });
 
   test('a pushed request: in the audit log', async () => {
@@ -293,9 +273,7 @@ describe('pushed authorization requests', () => {
       { request_uri: expect.stringMatching(/^urn:ietf:params:oauth:request_uri:ghe_/), expires_in: 90 },
     ]);
     const requestUri = String(reply.json['request_uri']);
-    expect(Buffer.from(requestUri.split('.')[1] ?? '', 'base64url').toString('latin1')).not.toContain(
-      'app.example',
-    );
+    expect(Buffer.from(requestUri.split('.')[1] ?? '', 'base64url').toString('latin1')).not.toContain('app.example');
     await flow.reachReview(
       new URLSearchParams({
         client_id: 'app',
@@ -340,9 +318,7 @@ describe('pushed authorization requests', () => {
 
   test('an invalid request, a nested request_uri and a client without its secret are refused', async () => {
     const flow = at.start();
-    expect(await push(flow, { redirect_uri: 'https://evil.example.test' })).toMatchObject(
-      refusal('invalid_request'),
-    );
+    expect(await push(flow, { redirect_uri: 'https://evil.example.test' })).toMatchObject(refusal('invalid_request'));
     expect(await push(flow, { code_challenge_method: 'plain' })).toMatchObject(refusal('invalid_request'));
     expect(await push(flow, { scope: 'admin:manage' })).toMatchObject(refusal('invalid_scope'));
     expect(await push(flow, { prompt: 'none' })).toMatchObject(refusal('interaction_required'));

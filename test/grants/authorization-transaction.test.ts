@@ -97,12 +97,8 @@ describe('a transaction', () => {
     expect((await send({ scope: 'files:read' })).status).toBe(403);
     expect((await send({ form_token, scope: 'reports:write' })).status).toBe(403);
     expect(
-      (
-        await send(
-          { form_token, scope: 'files:read' },
-          { origin: 'https://evil.test', 'sec-fetch-site': 'cross-site' },
-        )
-      ).status,
+      (await send({ form_token, scope: 'files:read' }, { origin: 'https://evil.test', 'sec-fetch-site': 'cross-site' }))
+        .status,
     ).toBe(403);
     const attacker = at.start();
     await attacker.browser.follow(await attacker.authorize());

@@ -1,11 +1,7 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
 import { createForeignKey, type ForeignKey, signForeign } from '../support/foreign-issuer.ts';
-import {
-  type ForeignIssuerServer,
-  startForeignIssuer,
-  withTrustedIssuer,
-} from '../support/foreign-issuer-server.ts';
+import { type ForeignIssuerServer, startForeignIssuer, withTrustedIssuer } from '../support/foreign-issuer-server.ts';
 import { createOAuthClient } from '../support/oauth-client.ts';
 import { type Reply, type SettingsChange, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -39,11 +35,7 @@ function signLogout(
   if (key === undefined) throw new Error('no key');
   const now = Math.floor(gateway.clock.now());
   const standard = { iss: issuer.url, aud: 'gatehouse-client', iat: now, exp: now + 120 };
-  return signForeign(
-    key,
-    { ...standard, jti: crypto.randomUUID(), events: { [EVENT]: {} }, ...claims },
-    header,
-  );
+  return signForeign(key, { ...standard, jti: crypto.randomUUID(), events: { [EVENT]: {} }, ...claims }, header);
 }
 
 describe('back-channel logout', () => {
@@ -93,18 +85,12 @@ describe('back-channel logout', () => {
     const [token, other, without] = await Promise.all(
       [{ sid: 's1' }, { sid: 's2' }, {}].map((claims) => issuer.sign({ sub: 'carol', ...claims })),
     );
-    expect(await Promise.all([token, other, without].map((each = '') => call(each)))).toEqual([
-      200, 200, 200,
-    ]);
+    expect(await Promise.all([token, other, without].map((each = '') => call(each)))).toEqual([200, 200, 200]);
     const logoutToken = await sign({ sid: 's1' });
     expect((await send(gateway, { logout_token: logoutToken })).status).toBe(200);
-    expect(await Promise.all([token, other, without].map((each = '') => call(each)))).toEqual([
-      401, 200, 200,
-    ]);
+    expect(await Promise.all([token, other, without].map((each = '') => call(each)))).toEqual([401, 200, 200]);
     expect((await send(gateway, { logout_token: logoutToken })).status, 'replayed').toBe(200);
-    expect(await Promise.all([token, other, without].map((each = '') => call(each)))).toEqual([
-      401, 200, 200,
-    ]);
+    expect(await Promise.all([token, other, without].map((each = '') => call(each)))).toEqual([401, 200, 200]);
   });
 
   const lastDenial = (): Claims | undefined => gateway.auditEvents('grant_denied').at(-1);

@@ -30,12 +30,7 @@ afterAll(() => close());
 
 describe('private_key_jwt', () => {
   test('obtains a token, with client_id or without, for each name of the server', async () => {
-    for (const aud of [
-      PUBLIC_URL,
-      `${PUBLIC_URL}/authsvc`,
-      `${PUBLIC_URL}/authsvc/oauth2/token`,
-      [PUBLIC_URL],
-    ]) {
+    for (const aud of [PUBLIC_URL, `${PUBLIC_URL}/authsvc`, `${PUBLIC_URL}/authsvc/oauth2/token`, [PUBLIC_URL]]) {
       const reply = await request(asserted(await signAssertion('signing', { aud })));
       expect((await gateway.api('/files/1', getAccessToken(reply))).status).toBe(200);
     }
@@ -84,9 +79,7 @@ describe('private_key_jwt', () => {
     ['a critical extension', () => ({}), { crit: ['b64'], b64: true }],
     ['an unknown key id', () => ({}), { kid: 'unknown' }],
   ])('%s is invalid_client', async (_label, claims, header) => {
-    expect(await request(asserted(await signAssertion('signing', claims(), header)))).toMatchObject(
-      INVALID_CLIENT,
-    );
+    expect(await request(asserted(await signAssertion('signing', claims(), header)))).toMatchObject(INVALID_CLIENT);
   });
 
   test('an assertion of client A is not one of client B', async () => {
@@ -100,8 +93,7 @@ describe('private_key_jwt', () => {
 
   test('HMAC with the public key, none, and keys in the header are refused', async () => {
     const [, payload = ''] = (await signAssertion('signing')).split('.');
-    const header = (alg: string): string =>
-      Buffer.from(JSON.stringify({ alg, kid: key.kid })).toString('base64url');
+    const header = (alg: string): string => Buffer.from(JSON.stringify({ alg, kid: key.kid })).toString('base64url');
     const signed = `${header('HS256')}.${payload}`;
     const hmac = createHmac('sha256', JSON.stringify(key.jwk)).update(signed).digest('base64url');
     const attacker = await createForeignKey('ES256', 'attacker');
@@ -148,9 +140,9 @@ describe('private_key_jwt', () => {
   test('an unreachable store is 503, not a failed authentication', async () => {
     const assertion = await signAssertion('signing');
     const { notes } = gateway.server.store;
-    expect(
-      await withFailure(notes, 'create', 'not executed', () => request(asserted(assertion))),
-    ).toMatchObject(refusal('temporarily_unavailable', 503));
+    expect(await withFailure(notes, 'create', 'not executed', () => request(asserted(assertion)))).toMatchObject(
+      refusal('temporarily_unavailable', 503),
+    );
     expect((await request(asserted(assertion))).status).toBe(200);
   });
 });

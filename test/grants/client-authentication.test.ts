@@ -34,9 +34,9 @@ test('two methods in one request are refused, whichever is right', async () => {
   ] as const)
     expect(await request(fields, more)).toMatchObject(refusal('invalid_request'));
   const twice = basic('billing', SECRET).headers?.['authorization'];
-  expect(
-    await request({}, { headers: { authorization: [String(twice), String(twice)] as never } }),
-  ).toMatchObject(refusal('invalid_request'));
+  expect(await request({}, { headers: { authorization: [String(twice), String(twice)] as never } })).toMatchObject(
+    refusal('invalid_request'),
+  );
   expect(await request({ client_id: 'other-billing' }, basic('billing', SECRET))).toMatchObject(
     refusal('invalid_request'),
   );

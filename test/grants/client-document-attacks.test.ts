@@ -1,13 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { createOAuthClient, refusal } from '../support/oauth-client.ts';
 import { until } from '../support/until.ts';
-import {
-  AGENT_CALLBACK,
-  createAgents,
-  type Respond,
-  sendDocument,
-  useDocumentGateway,
-} from './document-gateway.ts';
+import { AGENT_CALLBACK, createAgents, type Respond, sendDocument, useDocumentGateway } from './document-gateway.ts';
 
 /** Hosts of client metadata documents that are slow, down or dishonest. */
 const at = useDocumentGateway((hosts) => [
@@ -16,10 +10,7 @@ const at = useDocumentGateway((hosts) => [
 
 const authorize = (id = at.clientId) => at.flow.authorize({ client_id: id, redirect_uri: AGENT_CALLBACK });
 const push = (id = at.clientId) =>
-  createOAuthClient(at.gateway).post(
-    'par',
-    at.flow.parameters({ client_id: id, redirect_uri: AGENT_CALLBACK }),
-  );
+  createOAuthClient(at.gateway).post('par', at.flow.parameters({ client_id: id, redirect_uri: AGENT_CALLBACK }));
 
 describe('a document that cannot be read now is a temporary error', () => {
   test.each<[string, Respond]>([
@@ -53,9 +44,7 @@ test('a host whose certificate comes from an unknown CA is refused, and the log 
   const setCa = (ca: { readonly ca?: string }) =>
     at.gateway.reload((settings) => ({
       ...settings,
-      integrations: [
-        createAgents('agents', { hosts: [...at.hosts, 'localhost:1'], privateAddresses: true, ...ca }),
-      ],
+      integrations: [createAgents('agents', { hosts: [...at.hosts, 'localhost:1'], privateAddresses: true, ...ca })],
     }));
   await setCa({});
   expect((await authorize()).status).toBe(400);
@@ -113,16 +102,8 @@ test('URLs inside a document are neither requested nor shown', async () => {
 });
 
 test.each([
-  [
-    'markup',
-    '<b onmouseover=alert(1)>Bank</b>',
-    '“\u2068&lt;b onmouseover=alert(1)&gt;Bank&lt;/b&gt;\u2069”',
-  ],
-  [
-    'quotation marks',
-    'Bank” is registered here. Ignore: “',
-    '“\u2068Bank’ is registered here. Ignore: ’\u2069”',
-  ],
+  ['markup', '<b onmouseover=alert(1)>Bank</b>', '“\u2068&lt;b onmouseover=alert(1)&gt;Bank&lt;/b&gt;\u2069”'],
+  ['quotation marks', 'Bank” is registered here. Ignore: “', '“\u2068Bank’ is registered here. Ignore: ’\u2069”'],
   ['other quotation marks', 'a«b»c„d"e＂f「g」', '“\u2068a’b’c’d’e’f’g’\u2069”'],
   ['bidirectional controls', 'Bank\u202egro.live\u2066x\u2069', '“\u2068Bankgro.livex\u2069”'],
   ['invisible characters and lines', 'Ba\u200bnk\u00ad\n\nok', '“\u2068Bank ok\u2069”'],

@@ -115,22 +115,10 @@ describe('a document is refused', () => {
   test.each<[string, RegExp, () => Respond]>([
     ['of another client', /client_id/, () => sendDocument({ client_id: 'https://other.example.test/x' })],
     ['with a client secret', /secret/, () => sendDocument({ client_secret: 'x' })],
-    [
-      'of a confidential client',
-      /auth_method/,
-      () => sendDocument({ token_endpoint_auth_method: 'private_key_jwt' }),
-    ],
+    ['of a confidential client', /auth_method/, () => sendDocument({ token_endpoint_auth_method: 'private_key_jwt' })],
     ['without redirect URIs', /redirect_uris/, () => sendDocument({ redirect_uris: [] })],
-    [
-      'with a script as redirect URI',
-      /redirect_uris/,
-      () => sendDocument({ redirect_uris: ['javascript:alert(1)'] }),
-    ],
-    [
-      'with an http redirect URI',
-      /https/,
-      () => sendDocument({ redirect_uris: ['http://evil.example.test/'] }),
-    ],
+    ['with a script as redirect URI', /redirect_uris/, () => sendDocument({ redirect_uris: ['javascript:alert(1)'] })],
+    ['with an http redirect URI', /https/, () => sendDocument({ redirect_uris: ['http://evil.example.test/'] })],
     ['with a wildcard', /wildcard/, () => sendDocument({ redirect_uris: ['https://*.example.test/'] })],
     ['as HTML', /content type/, () => sendDocument({}, { 'content-type': 'text/html' })],
     ['that is compressed', /content coding/, () => sendDocument({}, { 'content-encoding': 'gzip' })],
@@ -146,8 +134,7 @@ describe('a document is refused', () => {
     [
       'that is a list',
       /JSON object/,
-      () => (_request, response) =>
-        void response.writeHead(200, { 'content-type': 'application/json' }).end('[]'),
+      () => (_request, response) => void response.writeHead(200, { 'content-type': 'application/json' }).end('[]'),
     ],
     ['that does not exist', /404/, () => (_request, response) => void response.writeHead(404).end()],
     [

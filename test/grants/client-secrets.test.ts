@@ -46,12 +46,8 @@ describe('client secrets', () => {
       client: 'billing',
       grant_type: 'client',
     });
-    expect((await request({ ...post('billing', SECRET), scope: 'files:read' })).json['scope']).toBe(
-      'files:read',
-    );
-    expect(await request({ ...post('billing', SECRET), scope: 'mail:send' })).toMatchObject(
-      refusal('invalid_scope'),
-    );
+    expect((await request({ ...post('billing', SECRET), scope: 'files:read' })).json['scope']).toBe('files:read');
+    expect(await request({ ...post('billing', SECRET), scope: 'mail:send' })).toMatchObject(refusal('invalid_scope'));
   });
 
   test.each([
@@ -90,9 +86,9 @@ describe('client secrets', () => {
       expect(await oauth.post('token', fields, more), JSON.stringify(fields).slice(0, 70)).toMatchObject(
         INVALID_CLIENT,
       );
-    expect(
-      await oauth.post('device_authorization', { client_id: 'billing', scope: 'files:read' }),
-    ).toMatchObject(INVALID_CLIENT);
+    expect(await oauth.post('device_authorization', { client_id: 'billing', scope: 'files:read' })).toMatchObject(
+      INVALID_CLIENT,
+    );
     const refreshed = await oauth.post('token', {
       grant_type: 'refresh_token',
       refresh_token,
@@ -199,9 +195,7 @@ describe('client secrets', () => {
     const obtain = async (): Promise<string> => getAccessToken(await request(post('billing', SECRET)));
     const token = await obtain();
     expect(await oauth.revoke(token, post('billing', `${SECRET}x`))).toMatchObject(INVALID_CLIENT);
-    expect(await oauth.revoke(token, post('other-billing', OTHER_SECRET))).toMatchObject(
-      refusal('invalid_grant'),
-    );
+    expect(await oauth.revoke(token, post('other-billing', OTHER_SECRET))).toMatchObject(refusal('invalid_grant'));
     expect((await gateway.api('/files/1', token)).status).toBe(200);
     expect((await oauth.revoke(token, post('billing', SECRET))).status).toBe(200);
     expect((await gateway.api('/files/1', token)).status).toBe(401);
@@ -219,8 +213,7 @@ describe('client secrets', () => {
     const from = (address: string, secret: string, id = 'billing') =>
       request(post(id, secret), { headers: { 'x-forwarded-for': address } });
     await withSettings(gateway, limit('clientGuesses'), async () => {
-      for (let count = 0; count < 3; count += 1)
-        expect(await from('192.0.2.1', 'wrong')).toMatchObject(INVALID_CLIENT);
+      for (let count = 0; count < 3; count += 1) expect(await from('192.0.2.1', 'wrong')).toMatchObject(INVALID_CLIENT);
       const blocked = await from('192.0.2.1', SECRET);
       expect(blocked).toMatchObject(refusal('temporarily_unavailable', 429));
       expect(blocked.headers['retry-after']).toMatch(/^[1-9]/);

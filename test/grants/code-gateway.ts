@@ -1,13 +1,6 @@
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import {
-  APP,
-  type CodeFlow,
-  createCodeFlow,
-  type Fields,
-  type Pkce,
-  withCodeClients,
-} from '../support/code-client.ts';
+import { APP, type CodeFlow, createCodeFlow, type Fields, type Pkce, withCodeClients } from '../support/code-client.ts';
 import { createForeignKey } from '../support/foreign-issuer.ts';
 import type { Page } from '../support/form-browser.ts';
 import { startGateway, type TestGateway } from '../support/test-gateway.ts';

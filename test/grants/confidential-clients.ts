@@ -29,12 +29,7 @@ export interface ConfidentialClients {
   readonly keyServer: ForeignIssuerServer;
   /** A request for a token with `client_credentials`. */
   readonly request: (fields: Fields, more?: Partial<TestRequest>) => Promise<Reply>;
-  readonly signAssertion: (
-    clientId: string,
-    claims?: Claims,
-    header?: Claims,
-    signer?: ForeignKey,
-  ) => Promise<string>;
+  readonly signAssertion: (clientId: string, claims?: Claims, header?: Claims, signer?: ForeignKey) => Promise<string>;
   readonly close: () => Promise<void>;
 }
 
@@ -88,8 +83,7 @@ export async function startConfidentialClients(): Promise<ConfidentialClients> {
     key,
     otherKey,
     keyServer,
-    request: (fields, more = {}) =>
-      oauth.post('token', { grant_type: 'client_credentials', ...fields }, more),
+    request: (fields, more = {}) => oauth.post('token', { grant_type: 'client_credentials', ...fields }, more),
     signAssertion(clientId, claims = {}, header = {}, signer = key) {
       const now = Math.floor(gateway.clock.now());
       const standard = { iss: clientId, sub: clientId, aud: PUBLIC_URL, iat: now, exp: now + 60 };

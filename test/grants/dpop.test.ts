@@ -12,13 +12,7 @@ import {
   writeKeySets,
 } from '../support/foreign-tokens.ts';
 import { decodeJwt } from '../support/forged-tokens.ts';
-import {
-  createOAuthClient,
-  exchangeFields,
-  JWT_BEARER,
-  type OAuthClient,
-  refusal,
-} from '../support/oauth-client.ts';
+import { createOAuthClient, exchangeFields, JWT_BEARER, type OAuthClient, refusal } from '../support/oauth-client.ts';
 import { withIntegration, withSettings, withTokens } from '../support/reconfigure.ts';
 import { type Reply, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -84,19 +78,14 @@ async function obtainCode(clientId = 'report-runner'): Promise<Fields> {
   return { grant_type: DEVICE_GRANT, device_code: String(json['device_code']), client_id: clientId };
 }
 const requestRefresh = (reply: Reply, dpop?: string, more: Fields = {}): Promise<Reply> =>
-  requestToken(
-    { grant_type: 'refresh_token', refresh_token: String(reply.json['refresh_token']), ...more },
-    dpop,
-  );
+  requestToken({ grant_type: 'refresh_token', refresh_token: String(reply.json['refresh_token']), ...more }, dpop);
 
 const callApi = async (reply: Reply, by = key): Promise<number> => {
   const token = String(reply.json['access_token']);
   const dpop = await prove({ method: 'GET', url: `${ORIGIN}/files/1`, token }, by);
-  return (await gateway.request({ path: '/files/1', headers: { authorization: `DPoP ${token}`, dpop } }))
-    .status;
+  return (await gateway.request({ path: '/files/1', headers: { authorization: `DPoP ${token}`, dpop } })).status;
 };
-const getConfirmation = (reply: Reply): unknown =>
-  decodeJwt(String(reply.json['access_token'])).claims['cnf'];
+const getConfirmation = (reply: Reply): unknown => decodeJwt(String(reply.json['access_token'])).claims['cnf'];
 const BOUND = { status: 200, json: { token_type: 'DPoP' } };
 
 describe('issued tokens', () => {
@@ -179,9 +168,7 @@ describe('a refresh', () => {
       withSettings(gateway, withTokens({ format }), async () => {
         const first = await requestToken(await obtainCode(), await prove());
         expect(await requestRefresh(first)).toMatchObject(refusal('invalid_grant'));
-        expect(await requestRefresh(first, await prove({}, otherKey))).toMatchObject(
-          refusal('invalid_grant'),
-        );
+        expect(await requestRefresh(first, await prove({}, otherKey))).toMatchObject(refusal('invalid_grant'));
         const second = await requestRefresh(first, await prove());
         expect(second).toMatchObject(BOUND);
         expect(await callApi(second)).toBe(200);
@@ -222,9 +209,7 @@ describe('a refresh', () => {
     expect(third).toMatchObject(BOUND);
     // Reuse is detected whichever key it comes with.
     await requestRefresh(first, await prove(), client);
-    expect(await requestRefresh(third, await prove({}, otherKey), client)).toMatchObject(
-      refusal('invalid_grant'),
-    );
+    expect(await requestRefresh(third, await prove({}, otherKey), client)).toMatchObject(refusal('invalid_grant'));
   });
 });
 
@@ -292,9 +277,7 @@ describe('a proof at the token endpoint', () => {
 
   test('that occurs twice is refused', async () => {
     const fields = await obtainCode();
-    expect(await requestToken(fields, [await prove(), await prove()])).toMatchObject(
-      refusal('invalid_dpop_proof'),
-    );
+    expect(await requestToken(fields, [await prove(), await prove()])).toMatchObject(refusal('invalid_dpop_proof'));
   });
 
   test('with a key signed by another key is refused', async () => {
@@ -335,12 +318,10 @@ describe('an integration that requires DPoP', () => {
   test('issues and refreshes tokens only with a proof, on every endpoint', async () => {
     const fields = await obtainCode('strict');
     expect(await requestToken(fields)).toMatchObject(refusal('invalid_request'));
-    expect(await createDeviceClient(gateway).exchange(String(fields['device_code']), 'strict')).toMatchObject(
-      {
-        status: 400,
-        json: { Error: 'invalid_request' },
-      },
-    );
+    expect(await createDeviceClient(gateway).exchange(String(fields['device_code']), 'strict')).toMatchObject({
+      status: 400,
+      json: { Error: 'invalid_request' },
+    });
     await expect(gateway.grant({ clientId: 'strict', scope: 'files:read' })).rejects.toThrow(/DPoP/);
     expect(await oauth.clientCredentials({ client_id: 'strict' })).toMatchObject(refusal('invalid_request'));
     const reply = await requestToken(fields, await prove());

@@ -73,5 +73,4 @@ export async function startExchangeGateway(): Promise<ExchangeGateway> {
   };
 }
 
-export const withExchange = (entries: Exchange): SettingsChange =>
-  withIntegration('jobs', { exchange: entries });
+export const withExchange = (entries: Exchange): SettingsChange => withIntegration('jobs', { exchange: entries });

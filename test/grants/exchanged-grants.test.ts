@@ -100,13 +100,9 @@ describe('refresh', () => {
   });
 
   test('several entries must all allow it', async () => {
-    await withSettings(
-      gateway,
-      withExchange([entry, { ...entry, refresh: false, scope: 'files:read' }]),
-      async () => {
-        expect((await exchange(await issuers.cluster.sign())).json).not.toHaveProperty('refresh_token');
-      },
-    );
+    await withSettings(gateway, withExchange([entry, { ...entry, refresh: false, scope: 'files:read' }]), async () => {
+      expect((await exchange(await issuers.cluster.sign())).json).not.toHaveProperty('refresh_token');
+    });
   });
 });
 

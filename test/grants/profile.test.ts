@@ -35,8 +35,7 @@ async function receive(token: string) {
 
 /** The certificate names alice; the directory has her address and groups. */
 const requestGrant = async (as: IssuedCertificate, clientId = 'report-runner') =>
-  (await gateway.post('/Authorize/Certificate', { client_id: clientId, scope: 'files:read' }, { as }))
-    .json as {
+  (await gateway.post('/Authorize/Certificate', { client_id: clientId, scope: 'files:read' }, { as })).json as {
     access_token: string;
     refresh_token: string;
   };

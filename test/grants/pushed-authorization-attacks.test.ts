@@ -18,10 +18,7 @@ describe('pushed requests', () => {
     const flow = at.start();
     const { redirectTo = '' } = await flow.authorize();
     const transaction = new URL(redirectTo).searchParams.get('request') ?? '';
-    expectInvalidRequestPage(
-      await open(flow, `urn:ietf:params:oauth:request_uri:${transaction}`),
-      'a transaction',
-    );
+    expectInvalidRequestPage(await open(flow, `urn:ietf:params:oauth:request_uri:${transaction}`), 'a transaction');
     const requestUri = await push(flow);
     const page = await flow.browser.get(
       `/authsvc/device/sign-in?request=${requestUri.replace('urn:ietf:params:oauth:request_uri:', '')}`,
@@ -48,15 +45,9 @@ describe('pushed requests', () => {
     });
     const post = (fields: Fields, more = {}) => createOAuthClient(at.gateway).post('par', fields, more);
     const fields = flow.parameters(web);
-    expect(await post({ ...fields, client_id: 'app' }, basic('web'))).toMatchObject(
-      refusal('invalid_request'),
-    );
-    expect(await post({ ...fields, client_secret: SECRET }, basic('web'))).toMatchObject(
-      refusal('invalid_request'),
-    );
-    expect(await post({ ...flow.parameters(), client_secret: SECRET })).toMatchObject(
-      refusal('invalid_client', 401),
-    );
+    expect(await post({ ...fields, client_id: 'app' }, basic('web'))).toMatchObject(refusal('invalid_request'));
+    expect(await post({ ...fields, client_secret: SECRET }, basic('web'))).toMatchObject(refusal('invalid_request'));
+    expect(await post({ ...flow.parameters(), client_secret: SECRET })).toMatchObject(refusal('invalid_client', 401));
     expect(await post(flow.parameters(), basic('app'))).toMatchObject(refusal('invalid_client', 401));
     const claims = { aud: ISSUER, exp: Math.floor(at.gateway.clock.now()) + 60 };
     const assert = async (subject: string, jti: string) => ({
@@ -67,9 +58,9 @@ describe('pushed requests', () => {
     expect(await post({ ...flow.parameters(), ...(await assert('signing', '1')) })).toMatchObject(
       refusal('invalid_client', 401),
     );
-    expect(
-      await post({ ...flow.parameters({ client_id: 'signing' }), ...(await assert('app', '2')) }),
-    ).toMatchObject(refusal('invalid_client', 401));
+    expect(await post({ ...flow.parameters({ client_id: 'signing' }), ...(await assert('app', '2')) })).toMatchObject(
+      refusal('invalid_client', 401),
+    );
     const both = {
       ...flow.parameters({ client_id: 'signing' }),
       ...(await assert('signing', '3')),
@@ -88,9 +79,7 @@ describe('pushed requests', () => {
     };
     const signing = flow.parameters({ client_id: 'signing' });
     expect((await post({ ...signing, ...good })).status).toBe(201);
-    expect(await post({ ...signing, ...good }), 'a replayed assertion').toMatchObject(
-      refusal('invalid_client', 401),
-    );
+    expect(await post({ ...signing, ...good }), 'a replayed assertion').toMatchObject(refusal('invalid_client', 401));
   });
 
   test('a request_uri that two users have opened is decided once, for one of them', async () => {
@@ -99,9 +88,7 @@ describe('pushed requests', () => {
     const query = new URLSearchParams({ client_id: 'app', request_uri: requestUri }).toString();
     await alice.reachReview(query, 'alice');
     await bob.reachReview(query, 'bob');
-    const pages = await Promise.all(
-      [alice, bob].map(({ browser }) => browser.post('/authsvc/device/approve')),
-    );
+    const pages = await Promise.all([alice, bob].map(({ browser }) => browser.post('/authsvc/device/approve')));
     expect(new Set(pages.map(({ status }) => status))).toEqual(new Set([303, 409]));
     const approvals = at.gateway.auditEvents('authorization_approved');
     expect(approvals).toHaveLength(1);

@@ -67,19 +67,18 @@ describe('a redirect URI that is not registered is refused on a page', () => {
     ).toMatchObject(refusal('invalid_request'));
   });
 
-  test.each([
-    'http://127.0.0.1:1/callback',
-    'http://[::1]:65535/callback',
-    'http://localhost:8080/callback?a=1',
-  ])('%s is accepted, and must be the same at the token endpoint, with its port', async (redirect_uri) => {
-    const flow = at.start();
-    const code = await flow.obtainCode({ client_id: 'native', redirect_uri });
-    const exchange = (uri: string) => flow.exchange(code, { client_id: 'native', redirect_uri: uri });
-    expect(await exchange(redirect_uri.replace(/:[0-9]+\/callback/, ':2/callback'))).toMatchObject(
-      refusal('invalid_grant'),
-    );
-    expect((await exchange(redirect_uri)).status).toBe(200);
-  });
+  test.each(['http://127.0.0.1:1/callback', 'http://[::1]:65535/callback', 'http://localhost:8080/callback?a=1'])(
+    '%s is accepted, and must be the same at the token endpoint, with its port',
+    async (redirect_uri) => {
+      const flow = at.start();
+      const code = await flow.obtainCode({ client_id: 'native', redirect_uri });
+      const exchange = (uri: string) => flow.exchange(code, { client_id: 'native', redirect_uri: uri });
+      expect(await exchange(redirect_uri.replace(/:[0-9]+\/callback/, ':2/callback'))).toMatchObject(
+        refusal('invalid_grant'),
+      );
+      expect((await exchange(redirect_uri)).status).toBe(200);
+    },
+  );
 });
 
 describe('before client and redirect URI are known to be valid, no parameter leads anywhere', () => {

@@ -106,14 +106,8 @@ test('V13: a token that claims another identity is not a gatehouse token', async
   const grant = await gateway.grant();
   await announce({ identity: ALICE });
   const { parts, claims } = decodeJwt(grant.access_token);
-  const changed = Buffer.from(
-    JSON.stringify({ ...claims, sub: 'local:{00000000-0000-4000-8000-000000000000}' }),
-  );
-  expect(
-    (await gateway.api('/files/1', `${parts[0]}.${changed.toString('base64url')}.${parts[2]}`)).status,
-  ).toBe(401);
+  const changed = Buffer.from(JSON.stringify({ ...claims, sub: 'local:{00000000-0000-4000-8000-000000000000}' }));
+  expect((await gateway.api('/files/1', `${parts[0]}.${changed.toString('base64url')}.${parts[2]}`)).status).toBe(401);
   // A token signed with the real key is checked by its claims.
-  expect(
-    (await gateway.api('/files/1', signJwtWith(loadKeyring(gateway), JSON.stringify(claims)))).status,
-  ).toBe(401);
+  expect((await gateway.api('/files/1', signJwtWith(loadKeyring(gateway), JSON.stringify(claims)))).status).toBe(401);
 });

@@ -64,10 +64,9 @@ test('V02: a token in the query string is 400, revokes nothing, and is redacted 
     expect((await gateway.request({ path: target + path })).status, target).toBe(400);
   // A second question mark is part of the query and does not hide the token.
   for (const target of ['/authsvc/Revoke/Token', '/authsvc/Authorize/Verify'])
-    expect(
-      (await gateway.request({ path: `${target}?a=?&access_token=${grant.access_token}` })).status,
-      target,
-    ).toBe(400);
+    expect((await gateway.request({ path: `${target}?a=?&access_token=${grant.access_token}` })).status, target).toBe(
+      400,
+    );
   expect(await call(grant)).toBe(200);
   expect(JSON.stringify(gateway.log)).not.toContain(decodeJwt(grant.access_token).parts[2]);
 });
@@ -110,11 +109,7 @@ test('V04: HEAD, a prefetch, and a GET without Authorization have no effect', as
   expect((await revoke(grant.access_token, { method: 'HEAD' })).status).toBe(405);
   for (const purpose of [{ 'sec-purpose': 'prefetch' }, { purpose: 'prefetch' }])
     expect((await revoke('', { headers: { authorization, ...purpose } })).status).toBe(400);
-  for (const headers of [
-    {},
-    { cookie: `access_token=${grant.access_token}` },
-    { 'x-authorization': authorization },
-  ])
+  for (const headers of [{}, { cookie: `access_token=${grant.access_token}` }, { 'x-authorization': authorization }])
     expect((await revoke('', { headers })).status).toBe(401);
   for (const method of ['POST', 'PUT', 'DELETE', 'OPTIONS'])
     expect((await revoke(grant.access_token, { method })).status).toBe(405);
@@ -133,11 +128,8 @@ describe('V05: the store is unreachable', () => {
     async (part, operation, failure) => {
       const grant = await gateway.grant();
       const { store } = gateway.server;
-      const reply = await withFailure(
-        store[part] as unknown as Record<string, unknown>,
-        operation,
-        failure,
-        () => revoke(grant.access_token),
+      const reply = await withFailure(store[part] as unknown as Record<string, unknown>, operation, failure, () =>
+        revoke(grant.access_token),
       );
       expect(reply.status).toBe(503);
       expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);

@@ -193,8 +193,7 @@ test('time in which writes are not confirmed does not count as served, also afte
   for (const serving of trackers) expect(getServedSeconds(serving, rotatedAt)).toBeCloseTo(0);
   for (const link of links) link.isUnconfirmed = false;
   await serve(0.4);
-  for (const serving of trackers)
-    expect(getServedSeconds(serving, rotatedAt)).toBeLessThanOrEqual(0.4 + 1e-6);
+  for (const serving of trackers) expect(getServedSeconds(serving, rotatedAt)).toBeLessThanOrEqual(0.4 + 1e-6);
 });
 
 test('an unreadable note is reported once and is not an outage, for running and for starting processes', async () => {

@@ -52,8 +52,7 @@ test('a client assertion that has expired, at a replica whose clock is behind', 
   second.clock.advance(-20);
   const expires = now() + 4;
   const fields = await signAssertion(expires);
-  const send = async (gateway: TestGateway) =>
-    (await createOAuthClient(gateway).post('token', fields)).json['error'];
+  const send = async (gateway: TestGateway) => (await createOAuthClient(gateway).post('token', fields)).json['error'];
   expect(await send(first)).toBeUndefined();
   await until('it has expired', () => now() > expires + 1);
   expect([await send(first), await send(second)]).toEqual(['invalid_client', 'invalid_client']);

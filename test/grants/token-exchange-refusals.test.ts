@@ -30,9 +30,7 @@ describe('refused requests', () => {
       { actor_token_type: `${TOKEN_TYPE}jwt` },
       { client_id: '' },
     ])
-      expect(await exchange(token, more), JSON.stringify(more).slice(0, 80)).toMatchObject(
-        refusal('invalid_request'),
-      );
+      expect(await exchange(token, more), JSON.stringify(more).slice(0, 80)).toMatchObject(refusal('invalid_request'));
     expect(await bear('')).toMatchObject(refusal('invalid_request'));
     expect(await exchange(token, { client_id: 'unknown' })).toMatchObject(refusal('invalid_client'));
     expect(
@@ -43,9 +41,7 @@ describe('refused requests', () => {
 
   test('an integration without entries, or without the grant type', async () => {
     const token = await issuers.cluster.sign();
-    expect(await exchange(token, { client_id: 'report-runner' })).toMatchObject(
-      refusal('unauthorized_client'),
-    );
+    expect(await exchange(token, { client_id: 'report-runner' })).toMatchObject(refusal('unauthorized_client'));
     expect(await bear(token, { client_id: 'other-app' })).toMatchObject(refusal('unauthorized_client'));
   });
 
@@ -84,10 +80,7 @@ describe('refused requests', () => {
 
   test('a token signed with another key under the same kid, with HMAC, or not at all', async () => {
     const { key } = issuers.cluster;
-    await refuseBoth(
-      await issuers.cluster.sign({}, {}, await createForeignKey('RS256', key.kid)),
-      'another key',
-    );
+    await refuseBoth(await issuers.cluster.sign({}, {}, await createForeignKey('RS256', key.kid)), 'another key');
     const [, payload = ''] = (await issuers.cluster.sign()).split('.');
     const header = (alg: string): string =>
       Buffer.from(JSON.stringify({ alg, kid: key.kid, typ: 'JWT' })).toString('base64url');

@@ -127,9 +127,7 @@ describe('issued tokens', () => {
 
   test('the metadata lists the grant types only where an integration allows them', async () => {
     const read = async () =>
-      (await gateway.request({ path: '/.well-known/oauth-authorization-server' })).json[
-        'grant_types_supported'
-      ];
+      (await gateway.request({ path: '/.well-known/oauth-authorization-server' })).json['grant_types_supported'];
     expect(await read()).toEqual(expect.arrayContaining([TOKEN_EXCHANGE, JWT_BEARER]));
     await withSettings(gateway, withExchange([]), async () => {
       expect(await read()).not.toContain(TOKEN_EXCHANGE);

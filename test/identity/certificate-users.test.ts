@@ -4,11 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { isIdentityId } from '../../src/domain/user.ts';
-import {
-  createPasswordHasher,
-  formatPasswordHash,
-  parsePasswordHash,
-} from '../../src/identity/password-hasher.ts';
+import { createPasswordHasher, formatPasswordHash, parsePasswordHash } from '../../src/identity/password-hasher.ts';
 import { createUserDirectory, type DirectorySettings } from '../../src/identity/user-directory.ts';
 import { normalizeIdentity } from '../../src/identity/user-id.ts';
 import { Fault } from '../../src/ports/fault.ts';
@@ -22,9 +18,7 @@ const cheapHash = (password: string): string => {
 };
 
 const ALICE = '{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}';
-const user = (
-  fields: Partial<DirectorySettings['users'][number]> = {},
-): DirectorySettings['users'][number] => ({
+const user = (fields: Partial<DirectorySettings['users'][number]> = {}): DirectorySettings['users'][number] => ({
   id: ALICE,
   name: 'Alice',
   commonName: 'alice',
@@ -82,9 +76,7 @@ describe('a directory defined in the configuration', () => {
     };
     expect(await directory.findByCertificateName('staff', 'commonName', 'alice')).toEqual(alice);
     expect(await directory.findByCertificateName('staff', 'email', 'alice')).toBeUndefined();
-    expect(
-      await directory.findByCertificateName('staff', 'commonName', 'alice@example.test'),
-    ).toBeUndefined();
+    expect(await directory.findByCertificateName('staff', 'commonName', 'alice@example.test')).toBeUndefined();
     expect(await directory.findByCertificateName('nowhere', 'commonName', 'alice')).toBeUndefined();
     expect(await directory.findByIdentity(`local:${ALICE}`)).toEqual(alice);
     expect(await directory.findByIdentity(`other:${ALICE}`)).toBeUndefined();
@@ -108,11 +100,7 @@ describe('a directory defined in the configuration', () => {
   });
 
   test('C17 reports a disabled user', async () => {
-    const visitor = await staff(user({ disabled: true })).findByCertificateName(
-      'staff',
-      'commonName',
-      'alice',
-    );
+    const visitor = await staff(user({ disabled: true })).findByCertificateName('staff', 'commonName', 'alice');
     expect(visitor?.disabled).toBe(true);
   });
 

@@ -90,9 +90,7 @@ test('a typed name is not a filter and matches one user only', async () => {
     'a'.repeat(256),
   ])
     expect(await corp.signIn(name, 'alice password'), JSON.stringify(name)).toBeUndefined();
-  expect((await corp.findByCertificateName('commonName', 'Star (The) *One*'))?.displayName).toBe(
-    'Star (The) *One*',
-  );
+  expect((await corp.findByCertificateName('commonName', 'Star (The) *One*'))?.displayName).toBe('Star (The) *One*');
   expect(await corp.findByCertificateName('commonName', 'Star*')).toBeUndefined();
 });
 
@@ -117,9 +115,7 @@ test('if two entries share a name, neither is found by it', async () => {
   const corp = createDirectory();
   expect(await corp.findByCertificateName('commonName', 'Twin Same')).toBeUndefined();
   expect(await corp.findByCertificateName('email', 'twin@example.test')).toBeUndefined();
-  expect((await corp.signIn('twin1', 'twin1 password'))?.identity).toBe(
-    'corp:{5f0c2a52-6d0e-4d0c-9c3e-000000000003}',
-  );
+  expect((await corp.signIn('twin1', 'twin1 password'))?.identity).toBe('corp:{5f0c2a52-6d0e-4d0c-9c3e-000000000003}');
 });
 
 test('an identity is found by its id, in any case; anything but a GUID finds no user', async () => {
@@ -172,9 +168,7 @@ test('LDAPS and StartTLS with the configured CA; another CA or another host name
   for (const how of overTls) {
     expect(await createDirectory({ ...how, ca }).signIn('alice', 'alice password')).toEqual(ALICE);
     for (const wrong of [{ ca: outsider }, {}, { ca, serverName: 'ldap.elsewhere.invalid' }])
-      await expect(
-        createDirectory({ ...how, ...wrong }).signIn('alice', 'alice password'),
-      ).rejects.toMatchObject({
+      await expect(createDirectory({ ...how, ...wrong }).signIn('alice', 'alice password')).rejects.toMatchObject({
         code: 'directory_unavailable',
       });
   }
@@ -217,9 +211,7 @@ test('a server that hangs or is stopped is never treated as "user not found", an
         corp.signIn('alice', 'alice password'),
         corp.findById(ALICE.identity.slice(5)),
         corp.findByCertificateName('commonName', 'Alice Example'),
-      ].map((request) =>
-        expect(request).rejects.toMatchObject({ name: 'Fault', code: 'directory_unavailable' }),
-      ),
+      ].map((request) => expect(request).rejects.toMatchObject({ name: 'Fault', code: 'directory_unavailable' })),
     );
   // On a busy machine, this may take longer than the configured timeout.
   const reachable = (): Promise<void> =>
@@ -246,9 +238,7 @@ test('a server that hangs or is stopped is never treated as "user not found", an
 test('a second server is used when the first is unreachable, and users of another directory can sign in', async () => {
   // Tests never listen on a privileged port.
   const dead = 'ldap://127.0.0.1:9';
-  expect(await createDirectory({ url: [dead, server.ldapUrl] }).signIn('alice', 'alice password')).toEqual(
-    ALICE,
-  );
+  expect(await createDirectory({ url: [dead, server.ldapUrl] }).signIn('alice', 'alice password')).toEqual(ALICE);
   const users = createUserDirectory({
     gone: {
       label: 'gone',
@@ -296,13 +286,9 @@ test('concurrent requests use at most the configured number of connections, and 
   expect(most).toBeLessThanOrEqual(2);
   expect(all).toBeLessThanOrEqual(2);
   // Beyond the queue, callers are rejected.
-  const crowd = await Promise.allSettled(
-    Array.from({ length: 200 }, () => corp.findById(ALICE.identity.slice(5))),
-  );
+  const crowd = await Promise.allSettled(Array.from({ length: 200 }, () => corp.findById(ALICE.identity.slice(5))));
   expect(
-    crowd.some(
-      (result) => result.status === 'rejected' && (result.reason as { code: string }).code === 'overloaded',
-    ),
+    crowd.some((result) => result.status === 'rejected' && (result.reason as { code: string }).code === 'overloaded'),
   ).toBe(true);
   expect(most).toBeLessThanOrEqual(2);
   await corp.close();

@@ -68,9 +68,7 @@ describe('two CAs with SPIFFE IDs', () => {
           ...base.directories,
           workloads: {
             label: 'wl',
-            users: [
-              { id: '0a0b0c0d', name: 'billing', uri: 'spiffe://a.test/billing', groups: ['workloads'] },
-            ],
+            users: [{ id: '0a0b0c0d', name: 'billing', uri: 'spiffe://a.test/billing', groups: ['workloads'] }],
           },
         },
         integrations: [...(base.integrations ?? []), ACCESS],

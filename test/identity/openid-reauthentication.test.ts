@@ -66,14 +66,10 @@ describe('with a provider that follows OpenID Connect', () => {
     });
     const isApp = (url: string): boolean => url.startsWith(CALLBACK);
     let isAsked = false;
-    let page = await browser.follow(
-      await browser.get(`/authsvc/oauth2/authorize?${query.toString()}`),
-      isApp,
-    );
+    let page = await browser.follow(await browser.get(`/authsvc/oauth2/authorize?${query.toString()}`), isApp);
     for (let steps = 0; steps < 8 && page.redirectTo === undefined; steps += 1) {
       if (page.url.includes('/authsvc/device/review')) break;
-      if (page.url.includes('/authsvc/device/sign-in'))
-        page = await browser.post('/openid', { provider: 'corp' });
+      if (page.url.includes('/authsvc/device/sign-in')) page = await browser.post('/openid', { provider: 'corp' });
       else {
         const submitted = await submitProviderPage(browser, page, 'alice');
         isAsked ||= submitted.isSignIn;

@@ -161,8 +161,7 @@ test('claims missing in the ID token are read from the userinfo endpoint', async
 });
 
 test('a device is approved after a sign-in at the provider', async () => {
-  const body = (await gateway.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files:read' }))
-    .json;
+  const body = (await gateway.post('/Authorize/Device', { client_id: 'report-runner', scope: 'files:read' })).json;
   const browser = newBrowser();
   await browser.open(String(body['verification_uri_complete']));
   await browser.submit('/device', { user_code: String(body['user_code']) });
@@ -174,8 +173,7 @@ test('a device is approved after a sign-in at the provider', async () => {
 
 describe('groups of the provider', () => {
   async function requestApproval(provider: string, account: string) {
-    const body = (await gateway.post('/Authorize/Device', { client_id: 'partner-app', scope: 'files:read' }))
-      .json;
+    const body = (await gateway.post('/Authorize/Device', { client_id: 'partner-app', scope: 'files:read' })).json;
     const browser = newBrowser();
     await browser.open(String(body['verification_uri_complete']));
     await browser.submit('/device', { user_code: String(body['user_code']) });
@@ -206,8 +204,7 @@ describe('groups of the provider', () => {
 
     const changeClaim = (groups: string | undefined) =>
       gateway.reload((settings) => {
-        const { 'with-groups': { groups: _groups, ...provider } = {}, ...others } =
-          settings.signIn?.openid ?? {};
+        const { 'with-groups': { groups: _groups, ...provider } = {}, ...others } = settings.signIn?.openid ?? {};
         const changed = { ...provider, ...(groups !== undefined && { groups }) } as Provider;
         return { ...settings, signIn: { openid: { ...others, 'with-groups': changed } } };
       });
@@ -244,8 +241,7 @@ describe('attacks', () => {
     const leaving = await goToProvider(newBrowser(), 'corp');
     const query = new URL(leaving.redirectTo ?? '').searchParams;
     expect(query.get('code_challenge_method')).toBe('S256');
-    for (const name of ['code_challenge', 'state', 'nonce'])
-      expect(query.get(name)?.length).toBeGreaterThanOrEqual(43);
+    for (const name of ['code_challenge', 'state', 'nonce']) expect(query.get(name)?.length).toBeGreaterThanOrEqual(43);
     expect(query.get('prompt')).toBe('login');
     expect(query.get('redirect_uri')).toBe(`${base}/openid/corp`);
     expect(leaving.text).not.toContain(CLIENT.secret);
@@ -267,9 +263,9 @@ describe('attacks', () => {
     expect(response.status).toBe(403);
     // Rejected before the OpenID library processes it.
     expect(response.text).toContain('<h1>Request not accepted</h1>');
-    expect(
-      [response.headers['set-cookie'] ?? []].flat().some((line) => line.startsWith('__Host-gatehouse=')),
-    ).toBe(false);
+    expect([response.headers['set-cookie'] ?? []].flat().some((line) => line.startsWith('__Host-gatehouse='))).toBe(
+      false,
+    );
     expect(corp.tokenRequests()).toBe(before);
   });
 
@@ -346,8 +342,7 @@ describe('attacks', () => {
     const back = new URL(await signInAtProvider(browser, await goToProvider(browser, 'corp'), 'alice'));
     await browser.get(back.href);
     const text = gateway.logLines.join('');
-    for (const name of ['code', 'state'])
-      expect(text).not.toContain(back.searchParams.get(name) ?? 'missing');
+    for (const name of ['code', 'state']) expect(text).not.toContain(back.searchParams.get(name) ?? 'missing');
     expect(text).not.toContain(CLIENT.secret);
   });
 });
@@ -362,10 +357,7 @@ describe('an unreachable provider', () => {
     expect(page.text).toContain('Sign-in temporarily unavailable');
     corp.isUnavailable = false;
     // A failed discovery is cached briefly.
-    await until(
-      'discovery is retried',
-      async () => (await goToProvider(newBrowser(), 'corp')).status === 200,
-    );
+    await until('discovery is retried', async () => (await goToProvider(newBrowser(), 'corp')).status === 200);
   });
 
   test('after the redirect: 503', async () => {
@@ -385,9 +377,7 @@ describe('an unreachable provider', () => {
       code_challenge_method: 'S256',
     };
     const { host } = new URL(base);
-    await browser.open(
-      `https://${host}/authsvc/oauth2/authorize?${new URLSearchParams(parameters).toString()}`,
-    );
+    await browser.open(`https://${host}/authsvc/oauth2/authorize?${new URLSearchParams(parameters).toString()}`);
     const leaving = await browser.post('/openid', { provider: 'corp' });
     const back = await signInAtProvider(browser, leaving, 'alice');
     corp.isUnavailable = true;

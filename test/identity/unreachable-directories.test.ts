@@ -65,9 +65,7 @@ test('a provider whose issuer covers every tenant is rejected', async () => {
 });
 
 test('the reason why a provider is unreachable is logged', async () => {
-  await expect(
-    createProvider(`http://${UNUSED}`).startSignIn('https://api.example.test/back'),
-  ).rejects.toMatchObject({
+  await expect(createProvider(`http://${UNUSED}`).startSignIn('https://api.example.test/back')).rejects.toMatchObject({
     code: 'directory_unavailable',
     cause: { message: expect.stringContaining(`ECONNREFUSED ${UNUSED}`) },
   });
@@ -139,8 +137,7 @@ test('a user in more groups than the limit signs in with the groups that were re
   cleanups.push(() => gateway.close());
   const signIn = async (user: string): Promise<number> => {
     const as = await issue(gateway.ca, { emails: [`${user}@example.test`] });
-    return (await gateway.post('/Authorize/Certificate', { client_id: 'many', scope: 'files:read' }, { as }))
-      .status;
+    return (await gateway.post('/Authorize/Certificate', { client_id: 'many', scope: 'files:read' }, { as })).status;
   };
   expect(await signIn('gustav')).toBe(200);
   expect(gateway.log.filter(({ event }) => event === 'groups_truncated')).toEqual([]);

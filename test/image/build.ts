@@ -42,14 +42,7 @@ export function buildImage(): Image {
     if (!existsSync(needed) || process.geteuid?.() !== 0)
       throw new Error(`needs root and ${needed}: apt-get install buildah busybox-static`);
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-image-'));
-  const store = [
-    '--root',
-    join(folder, 'store'),
-    '--runroot',
-    join(folder, 'run'),
-    '--storage-driver',
-    'vfs',
-  ];
+  const store = ['--root', join(folder, 'store'), '--runroot', join(folder, 'run'), '--storage-driver', 'vfs'];
   const buildah = (...args: readonly string[]): string =>
     execFileSync('buildah', [...store, ...args], {
       encoding: 'utf8',
@@ -67,11 +60,7 @@ export function buildImage(): Image {
   };
   base('runtime-base', (root) => copyLibraries(root, [NODE], (name) => !name.startsWith('libatomic')));
   // npm trusts the CAs of this machine, in case a proxy intercepts TLS.
-  base(
-    'build-base',
-    fillBuildBase,
-    'ENV HOME=/home/build NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt\n',
-  );
+  base('build-base', fillBuildBase, 'ENV HOME=/home/build NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt\n');
   buildah(
     'bud',
     '--isolation',
@@ -119,11 +108,7 @@ export function buildImage(): Image {
 }
 
 /** Copies the loader and the shared libraries of programs to the same paths. */
-export function copyLibraries(
-  root: string,
-  programs: readonly string[],
-  wanted: (name: string) => boolean,
-): void {
+export function copyLibraries(root: string, programs: readonly string[], wanted: (name: string) => boolean): void {
   const listed = execFileSync('ldd', [...programs], { encoding: 'utf8' });
   const files = new Set([...listed.matchAll(/(\/\S+\.so\S*) \(/g)].map(([, file = '']) => file));
   mkdirSync(join(root, 'usr/lib'), { recursive: true });

@@ -110,9 +110,9 @@ test('A9 the image has no shell and no package manager', () => {
     'usr/local/bin/gatehouse',
     'usr/local/bin/node',
   ]);
-  expect(
-    listFiles(image.root).filter((name) => /(^|\/)(sh|bash|dash|busybox|npm|npx|apt|dpkg)$/.test(name)),
-  ).toEqual([]);
+  expect(listFiles(image.root).filter((name) => /(^|\/)(sh|bash|dash|busybox|npm|npx|apt|dpkg)$/.test(name))).toEqual(
+    [],
+  );
   const set = listFiles(image.root).filter((name) => (lstatSync(join(image.root, name)).mode & 0o6000) !== 0);
   expect(set).toEqual([]);
 });
@@ -153,9 +153,7 @@ test('A9 the SBOM lists every package and the Node version', () => {
     .map(({ name, version }) => `${name}@${version}`);
   expect(inside.length).toBeGreaterThan(10);
   expect(inside.filter((name) => !named.has(name))).toEqual([]);
-  expect(
-    [...named].some((name) => name.startsWith(`node-linux-${process.arch}@${process.versions.node}`)),
-  ).toBe(true);
+  expect([...named].some((name) => name.startsWith(`node-linux-${process.arch}@${process.versions.node}`))).toBe(true);
   expect(inside.filter((name) => /^(vitest|typescript|esbuild|@biomejs)/.test(name))).toEqual([]);
 });
 
@@ -210,17 +208,11 @@ test('A9 O11 O14 as process 1 with a read-only root, it serves, is healthy and d
     const ready = await until(
       'the process is ready',
       () =>
-        lines.find(({ event }) => event === 'ready') ??
-        (child.exitCode !== null && Promise.reject(new Error(errors))),
+        lines.find(({ event }) => event === 'ready') ?? (child.exitCode !== null && Promise.reject(new Error(errors))),
       30,
     );
     expect(ready).toMatchObject({ pid: 1, port });
-    const health = await runInContainer([
-      '/usr/local/bin/gatehouse',
-      'health',
-      '--url',
-      `http://127.0.0.1:${admin}`,
-    ]);
+    const health = await runInContainer(['/usr/local/bin/gatehouse', 'health', '--url', `http://127.0.0.1:${admin}`]);
     expect(health).toMatchObject({ code: 0, out: 'ready\n' });
     const inside = only(
       spawnSync('pgrep', ['-P', String(child.pid)], { encoding: 'utf8' })

@@ -8,12 +8,7 @@ test('each field has a value of its own, which can be replaced', () => {
   first.set(other, 2);
   second.set(one, 3);
   first.set(one, 4);
-  expect([first.get(one), first.get(other), second.get(one), second.get(other)]).toEqual([
-    4,
-    2,
-    3,
-    undefined,
-  ]);
+  expect([first.get(one), first.get(other), second.get(one), second.get(other)]).toEqual([4, 2, 3, undefined]);
 });
 
 test('the object does not show it, and a copy does not have it', () => {

@@ -35,15 +35,14 @@ test('a failure does not stop the queue', async () => {
   const failing: LookupFunction = (_name, _options, callback) =>
     queueMicrotask(() => callback(Object.assign(new Error('unknown'), { code: 'ENOTFOUND' }), []));
   const resolve = promisify(createLookupQueue(failing, 2, WAIT_MS));
-  for (const name of ['a', 'b', 'c'])
-    await expect(resolve(name, {})).rejects.toMatchObject({ code: 'ENOTFOUND' });
+  for (const name of ['a', 'b', 'c']) await expect(resolve(name, {})).rejects.toMatchObject({ code: 'ENOTFOUND' });
 });
 
 test('lookups of one name share a result; other options are another lookup', async () => {
   const { asked, lookup } = createSlowResolver();
   const resolve = promisify(createLookupQueue(lookup, 4, WAIT_MS));
-  const pending = [{ all: true }, { all: true }, { all: true }, { all: true, family: 4 as const }].map(
-    (options) => resolve('a', options),
+  const pending = [{ all: true }, { all: true }, { all: true }, { all: true, family: 4 as const }].map((options) =>
+    resolve('a', options),
   );
   expect(asked).toHaveLength(1);
   asked[0]?.respond();

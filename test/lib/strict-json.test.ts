@@ -41,9 +41,7 @@ test.each([
 test('more than 32 levels are refused, also 10,000', () => {
   for (const depth of [33, 10_000]) {
     expect(() => parseStrictJson(`${'['.repeat(depth)}${']'.repeat(depth)}`)).toThrow('nested too deeply');
-    expect(() => parseStrictJson(`${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`)).toThrow(
-      'nested too deeply',
-    );
+    expect(() => parseStrictJson(`${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`)).toThrow('nested too deeply');
   }
 });
 
@@ -71,23 +69,7 @@ function parseByTokens(text: string): Json | undefined {
 }
 
 test('of 20,000 random texts the same are accepted as by a check of every token', () => {
-  const parts = [
-    '{',
-    '}',
-    '[',
-    ']',
-    ':',
-    ',',
-    '1',
-    'null',
-    '"',
-    '\\',
-    ' ',
-    '"a"',
-    '"b"',
-    '"\\u0061"',
-    '"\\""',
-  ];
+  const parts = ['{', '}', '[', ']', ':', ',', '1', 'null', '"', '\\', ' ', '"a"', '"b"', '"\\u0061"', '"\\""'];
   const pairs = ['"a":1', '"b":{}', '"a":[]', '"c":{"a":1}', '"__proto__":2', '"d":"}:{"', '"e":"\\\\"'];
   let state = 11;
   const random = (below: number): number => {

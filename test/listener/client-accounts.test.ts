@@ -97,10 +97,7 @@ describe('what may be held', () => {
     const second = accounts.hold('alice', () => {});
     second.set(800);
     first.release();
-    expect([accounts.mayGrow('alice'), accounts.hold('alice', () => {}).account]).toEqual([
-      false,
-      second.account,
-    ]);
+    expect([accounts.mayGrow('alice'), accounts.hold('alice', () => {}).account]).toEqual([false, second.account]);
   });
 
   test('random charges of many clients never leave more than the limit, and nothing when all have closed', async () => {

@@ -33,8 +33,7 @@ describe('the client address and request id', () => {
 
   test('a listed proxy’s request id is kept if it is well-formed', async () => {
     const { port } = await listen({ plain: true, trustedProxies: LOCAL });
-    const getIdFor = async (id: string) =>
-      (await call(port, { plain: true, headers: { 'x-request-id': id } })).body.id;
+    const getIdFor = async (id: string) => (await call(port, { plain: true, headers: { 'x-request-id': id } })).body.id;
     expect(await getIdFor('abcdefgh12345678')).toBe('abcdefgh12345678');
     expect(await getIdFor('a"b{}<script>xx')).toMatch(/^[A-Za-z0-9_-]{16}$/);
   });
@@ -53,11 +52,7 @@ describe('the PROXY protocol', () => {
     ['version 1, IPv6', Buffer.from('PROXY TCP6 2001:db8::1 ::1 4096 443\r\n'), '2001:db8::1'],
     ['version 1, unknown', Buffer.from('PROXY UNKNOWN\r\n'), '127.0.0.1'],
     ['version 2', v2(0x21, 0x11, ipv4), '203.0.113.9'],
-    [
-      'version 2 with extras',
-      v2(0x21, 0x11, Buffer.concat([ipv4, Buffer.from([4, 0, 1, 0])])),
-      '203.0.113.9',
-    ],
+    ['version 2 with extras', v2(0x21, 0x11, Buffer.concat([ipv4, Buffer.from([4, 0, 1, 0])])), '203.0.113.9'],
     [
       'version 2, IPv6',
       v2(0x21, 0x21, Buffer.from(`20010db8${'00'.repeat(11)}01${'00'.repeat(20)}`, 'hex')),
@@ -92,10 +87,7 @@ describe('the PROXY protocol', () => {
     ['an invalid address', Buffer.from(`PROXY TCP4 999.0.113.9 10.0.0.1 4096 443\r\n${GET}`)],
     ['an endless header', Buffer.from(`PROXY TCP4 ${'1'.repeat(200)}`)],
     ['a version 2 header that is too long', Buffer.concat([V2, Buffer.from([0x21, 0x11, 0xff, 0xff])])],
-    [
-      'a version 2 header that is too short',
-      Buffer.concat([V2, Buffer.from([0x21, 0x11, 0, 4, 1, 2, 3, 4])]),
-    ],
+    ['a version 2 header that is too short', Buffer.concat([V2, Buffer.from([0x21, 0x11, 0, 4, 1, 2, 3, 4])])],
   ])('the connection of a listed peer that sends %s is closed without a response', async (_name, bytes) => {
     const { port } = await listen({ proxyProtocol: LOCAL, plain: true });
     const socket = await connectPlain(port);

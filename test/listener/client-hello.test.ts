@@ -13,10 +13,7 @@ const vector = (size: number, ...parts: readonly Buffer[]): Buffer => {
 
 /** RFC 8446 §4.1.2, RFC 6066 §3. */
 function createHello(name: string, padding = 0): Buffer {
-  const serverName = Buffer.concat([
-    uint(0, 2),
-    vector(2, vector(2, uint(0, 1), vector(2, Buffer.from(name)))),
-  ]);
+  const serverName = Buffer.concat([uint(0, 2), vector(2, vector(2, uint(0, 1), vector(2, Buffer.from(name))))]);
   const filler = Buffer.concat([uint(21, 2), vector(2, Buffer.alloc(padding))]);
   const body = Buffer.concat([
     uint(0x0303, 2),

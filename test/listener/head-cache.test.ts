@@ -6,8 +6,7 @@ import { HeadCache } from '../../src/listener/head-cache.ts';
 const createBlock = (token: string): string =>
   `Host: localhost\r\nAccept: */*\r\nUser-Agent: test\r\nAuthorization: Bearer ${token}\r\n`;
 
-const getToken = (head: RequestHead | undefined): string | undefined =>
-  head?.authorization[0]?.replace('Bearer ', '');
+const getToken = (head: RequestHead | undefined): string | undefined => head?.authorization[0]?.replace('Bearer ', '');
 
 test('fields are cached from the second use on', () => {
   const cache = new HeadCache('1.1');

@@ -22,11 +22,7 @@ interface Http2Response {
   readonly text: string;
 }
 
-function openSession(
-  at: TestGateway,
-  options: ConnectionOptions = {},
-  as?: IssuedCertificate,
-): ClientHttp2Session {
+function openSession(at: TestGateway, options: ConnectionOptions = {}, as?: IssuedCertificate): ClientHttp2Session {
   const session = connectHttp2('https://localhost', {
     // For the client, which buffers its request bodies.
     maxSessionMemory: 200,
@@ -46,16 +42,9 @@ function openSession(
   return session;
 }
 
-const send = (
-  session: ClientHttp2Session,
-  fields: OutgoingHttpHeaders,
-  body?: string,
-): Promise<Http2Response> =>
+const send = (session: ClientHttp2Session, fields: OutgoingHttpHeaders, body?: string): Promise<Http2Response> =>
   new Promise((resolve, reject) => {
-    const stream = session.request(
-      { ':authority': 'localhost:8443', ...fields },
-      { endStream: body === undefined },
-    );
+    const stream = session.request({ ':authority': 'localhost:8443', ...fields }, { endStream: body === undefined });
     let headers: Record<string, unknown> = {};
     let text = '';
     stream.setEncoding('utf8');
@@ -65,9 +54,7 @@ const send = (
     stream.on('data', (part: string) => {
       text += part;
     });
-    stream
-      .on('error', reject)
-      .on('end', () => resolve({ status: Number(headers[':status']), headers, text }));
+    stream.on('error', reject).on('end', () => resolve({ status: Number(headers[':status']), headers, text }));
     if (body !== undefined) stream.end(body);
   });
 

@@ -14,23 +14,20 @@ describe('limits', () => {
     ['behind the PROXY protocol', { proxyProtocol: createPeerList(['10.0.0.0', 8]) }],
   ] as const;
 
-  test.each(variants)(
-    '%s: a malformed request gets an error, and its connection is closed',
-    async (_name, variant) => {
-      const { port } = await listen({ plain: true, limits, ...variant });
-      for (const [bytes, status] of [
-        ['GET / HTTP/1.1\r\nBad Header: x\r\n\r\n', 400],
-        [`GET / HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(17_000)}\r\n\r\n`, 431],
-        ['GET / HTTP/1.1\r\nHost: a\r\nExpect: y 100-continue\r\n\r\n', 417],
-        ['GET / HTTP/1.1\r\nHost: a\r\nExpect: foo\r\n\r\n', 417],
-        ['CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405],
-      ] as const) {
-        const socket = await connectPlain(port);
-        socket.write(bytes);
-        expect(await readUntil(socket)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
-      }
-    },
-  );
+  test.each(variants)('%s: a malformed request gets an error, and its connection is closed', async (_name, variant) => {
+    const { port } = await listen({ plain: true, limits, ...variant });
+    for (const [bytes, status] of [
+      ['GET / HTTP/1.1\r\nBad Header: x\r\n\r\n', 400],
+      [`GET / HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(17_000)}\r\n\r\n`, 431],
+      ['GET / HTTP/1.1\r\nHost: a\r\nExpect: y 100-continue\r\n\r\n', 417],
+      ['GET / HTTP/1.1\r\nHost: a\r\nExpect: foo\r\n\r\n', 417],
+      ['CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405],
+    ] as const) {
+      const socket = await connectPlain(port);
+      socket.write(bytes);
+      expect(await readUntil(socket)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+    }
+  });
 
   test('a head that does not arrive in time is 408, directly and behind the PROXY protocol', async () => {
     await Promise.all(
@@ -43,37 +40,31 @@ describe('limits', () => {
     );
   });
 
-  test.each(variants)(
-    '%s: beyond the limit, a new connection replaces the oldest idle one',
-    async (_name, variant) => {
-      const listener = await listen({ plain: true, limits, ...variant });
-      const openSockets: Socket[] = [];
-      for (let count = 0; count < 3; count += 1) {
-        const socket = await connectPlain(listener.port);
-        socket.write(GET);
-        await readUntil(socket, /\}$/);
-        openSockets.push(socket);
-      }
-      expect(listener.countConnections()).toBe(3);
-      const late = await connectPlain(listener.port);
-      expect(await readUntil(openSockets[0] as Socket)).toBe('');
-      for (const socket of [late, ...openSockets.slice(1)]) {
-        socket.write(GET);
-        expect(await readUntil(socket, /\}$/)).toContain('200 OK');
-      }
-      expect(listener.countConnections()).toBe(3);
-    },
-  );
+  test.each(variants)('%s: beyond the limit, a new connection replaces the oldest idle one', async (_name, variant) => {
+    const listener = await listen({ plain: true, limits, ...variant });
+    const openSockets: Socket[] = [];
+    for (let count = 0; count < 3; count += 1) {
+      const socket = await connectPlain(listener.port);
+      socket.write(GET);
+      await readUntil(socket, /\}$/);
+      openSockets.push(socket);
+    }
+    expect(listener.countConnections()).toBe(3);
+    const late = await connectPlain(listener.port);
+    expect(await readUntil(openSockets[0] as Socket)).toBe('');
+    for (const socket of [late, ...openSockets.slice(1)]) {
+      socket.write(GET);
+      expect(await readUntil(socket, /\}$/)).toContain('200 OK');
+    }
+    expect(listener.countConnections()).toBe(3);
+  });
 
-  test.each(['h2c', 'websocket'])(
-    'an upgrade to %s is an ordinary request for a handler',
-    async (protocol) => {
-      const { port } = await listen({ plain: true });
-      const socket = await connectPlain(port);
-      socket.write(`GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, close\r\nUpgrade: ${protocol}\r\n\r\n`);
-      expect(await readUntil(socket)).toContain('200 OK');
-    },
-  );
+  test.each(['h2c', 'websocket'])('an upgrade to %s is an ordinary request for a handler', async (protocol) => {
+    const { port } = await listen({ plain: true });
+    const socket = await connectPlain(port);
+    socket.write(`GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, close\r\nUpgrade: ${protocol}\r\n\r\n`);
+    expect(await readUntil(socket)).toContain('200 OK');
+  });
 
   test('100 Continue is sent when the body is read, and not if the response does not read it', async () => {
     let readsBody = true;

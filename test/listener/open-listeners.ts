@@ -102,8 +102,7 @@ export function useListeners(): TestListeners {
     status: 200,
     headers: {},
     body: JSON.stringify({
-      certificate:
-        context.certificate()?.equals(alice.der) === true ? 'alice' : context.certificate() && 'other',
+      certificate: context.certificate()?.equals(alice.der) === true ? 'alice' : context.certificate() && 'other',
       peer: context.peer,
       client: context.clientAddress,
       id: context.id,

@@ -5,30 +5,14 @@ import type { SettingsInput } from '../../src/config/schema.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { type Gateway, openGateway } from '../../src/server/gateway.ts';
 import { ROTATION_SECONDS } from '../../src/server/ticket-secret-rotation.ts';
-import {
-  createKeyringFile,
-  readKeyringFile,
-  rotateKeyring,
-  writeKeyringFile,
-} from '../../src/tokens/keyring-file.ts';
+import { createKeyringFile, readKeyringFile, rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { needs } from '../set-up/programs.ts';
 import { createCa, createCrl, issue, issueServer } from '../support/pki.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';
 import { scrape } from '../support/scrape.ts';
-import {
-  createServeFolder,
-  type ServeFolder,
-  type ServeProcess,
-  startServe,
-  until,
-} from '../support/serve-process.ts';
+import { createServeFolder, type ServeFolder, type ServeProcess, startServe, until } from '../support/serve-process.ts';
 import { ALICE, baseSettings, type LogLine, writeAndLoadSettings } from '../support/test-gateway.ts';
-import {
-  requestOnce,
-  type SessionOptions,
-  type SessionResult,
-  TLS_VERSIONS,
-} from '../support/tls-sessions.ts';
+import { requestOnce, type SessionOptions, type SessionResult, TLS_VERSIONS } from '../support/tls-sessions.ts';
 
 needs('openssl');
 
@@ -45,12 +29,7 @@ const summarize = ({ isResumed, status, json }: SessionResult) => [
 ];
 
 /** Runs OpenSSL's client, which can save and resume sessions. */
-function runOpenssl(
-  folder: ServeFolder,
-  port: number,
-  path: string,
-  args: readonly string[],
-): Promise<string> {
+function runOpenssl(folder: ServeFolder, port: number, path: string, args: readonly string[]): Promise<string> {
   return new Promise((resolve, reject) => {
     const child = execFile(
       'openssl',
@@ -109,43 +88,32 @@ describe('two workers', () => {
   test.each([
     ['TLSv1.2', '-tls1_2'],
     ['TLSv1.3', '-tls1_3'],
-  ])(
-    "C02 OpenSSL's client resumes a %s session at both workers, and the metric counts it",
-    async (version, flag) => {
-      const session = folder.file(`session-${version}.pem`);
-      const certificate = ['-cert', folder.file('alice.pem'), '-key', folder.file('alice-key.pem')];
-      const [full, resumed] = [
-        await countHandshakes(server, 'full'),
-        await countHandshakes(server, 'resumed'),
-      ];
-      const first = await runOpenssl(folder, server.port, '/health', [
-        flag,
-        '-sess_out',
-        session,
-        ...certificate,
-      ]);
-      expect(first).toMatch(new RegExp(`^New, ${version}`, 'm'));
-      // RFC 8446 §4.6.1: the ticket lifetime.
-      expect(first).toMatch(/ticket lifetime hint: 600 \(seconds\)/);
-      const workers = new Set<unknown>();
-      let iterations = 0;
-      await until('the session was resumed at both workers', async () => {
-        iterations += 1;
-        const path = `/resumed/${version}/${iterations}`;
-        const output = await runOpenssl(folder, server.port, path, [flag, '-sess_in', session]);
-        expect(output).toMatch(new RegExp(`^Reused, ${version}`, 'm'));
-        // C19: early data is not accepted.
-        expect(output).not.toMatch(/Max Early Data: [1-9]/);
-        // RFC 8446 §2.2: forward secrecy even against an attacker who can decrypt tickets.
-        if (version === 'TLSv1.3') expect(output).toMatch(/^Server Temp Key: /m);
-        workers.add(await getWorker(path));
-        return workers.size === 2;
-      });
-      expect(workers).toEqual(new Set(server.workers));
-      expect(await countHandshakes(server, 'full')).toBe(full + 1);
-      expect(await countHandshakes(server, 'resumed')).toBe(resumed + iterations);
-    },
-  );
+  ])("C02 OpenSSL's client resumes a %s session at both workers, and the metric counts it", async (version, flag) => {
+    const session = folder.file(`session-${version}.pem`);
+    const certificate = ['-cert', folder.file('alice.pem'), '-key', folder.file('alice-key.pem')];
+    const [full, resumed] = [await countHandshakes(server, 'full'), await countHandshakes(server, 'resumed')];
+    const first = await runOpenssl(folder, server.port, '/health', [flag, '-sess_out', session, ...certificate]);
+    expect(first).toMatch(new RegExp(`^New, ${version}`, 'm'));
+    // RFC 8446 §4.6.1: the ticket lifetime.
+    expect(first).toMatch(/ticket lifetime hint: 600 \(seconds\)/);
+    const workers = new Set<unknown>();
+    let iterations = 0;
+    await until('the session was resumed at both workers', async () => {
+      iterations += 1;
+      const path = `/resumed/${version}/${iterations}`;
+      const output = await runOpenssl(folder, server.port, path, [flag, '-sess_in', session]);
+      expect(output).toMatch(new RegExp(`^Reused, ${version}`, 'm'));
+      // C19: early data is not accepted.
+      expect(output).not.toMatch(/Max Early Data: [1-9]/);
+      // RFC 8446 §2.2: forward secrecy even against an attacker who can decrypt tickets.
+      if (version === 'TLSv1.3') expect(output).toMatch(/^Server Temp Key: /m);
+      workers.add(await getWorker(path));
+      return workers.size === 2;
+    });
+    expect(workers).toEqual(new Set(server.workers));
+    expect(await countHandshakes(server, 'full')).toBe(full + 1);
+    expect(await countHandshakes(server, 'resumed')).toBe(resumed + iterations);
+  });
 
   test.each(TLS_VERSIONS)(
     'C01 C02 a %s session that is resumed at the other worker keeps its identity',
@@ -154,9 +122,11 @@ describe('two workers', () => {
       const first = await requestOnce(server.port, { ca, version, as: alice, ...GRANT });
       expect(summarize(first)).toEqual(['full handshake', 200, ALICE]);
       for (let attempt = 0; attempt < 4; attempt += 1)
-        expect(
-          summarize(await requestOnce(server.port, { ca, version, session: first.session, ...GRANT })),
-        ).toEqual(['resumed', 200, ALICE]);
+        expect(summarize(await requestOnce(server.port, { ca, version, session: first.session, ...GRANT }))).toEqual([
+          'resumed',
+          200,
+          ALICE,
+        ]);
       const anonymous = await requestOnce(server.port, { ca, version, ...GRANT });
       for (let attempt = 0; attempt < 2; attempt += 1)
         expect(
@@ -169,11 +139,7 @@ describe('two workers', () => {
     const { ca, alice } = folder;
     const first = await requestOnce(server.port, { ca, version: 'TLSv1.3', as: alice, ...GRANT });
     server.signal('SIGUSR2');
-    await until(
-      'the workers are replaced',
-      () => server.log.some(({ event }) => event === 'workers_restarted'),
-      60,
-    );
+    await until('the workers are replaced', () => server.log.some(({ event }) => event === 'workers_restarted'), 60);
     const resumed = await requestOnce(server.port, {
       ca,
       version: 'TLSv1.3',
@@ -269,9 +235,7 @@ describe('two replicas on one Redis with the same keys', () => {
       ...settings,
       certificates: { ...settings.certificates, crls: ['ca.crl'] },
     }));
-    expect(await requestAtBoth({ version: 'TLSv1.3', session })).toEqual(
-      twice(['resumed', 401, 'invalid_client']),
-    );
+    expect(await requestAtBoth({ version: 'TLSv1.3', session })).toEqual(twice(['resumed', 401, 'invalid_client']));
   });
 
   test.each(TLS_VERSIONS)(
@@ -288,15 +252,11 @@ describe('two replicas on one Redis with the same keys', () => {
       await trust('ca.pem', 'leaving.pem');
       const first = await requestAt(0, { version, as: removedCaCertificate });
       expect(summarize(first)).toEqual(['full handshake', 200, ALICE]);
-      expect(await requestAtBoth({ version, session: first.session })).toEqual(
-        twice(['resumed', 200, ALICE]),
-      );
+      expect(await requestAtBoth({ version, session: first.session })).toEqual(twice(['resumed', 200, ALICE]));
       await trust('ca.pem');
       const refused = twice(['full handshake', 401, 'invalid_client']);
       expect(await requestAtBoth({ version, session: first.session })).toEqual(refused);
-      expect(await requestAtBoth({ version, session: first.session, as: removedCaCertificate })).toEqual(
-        refused,
-      );
+      expect(await requestAtBoth({ version, session: first.session, as: removedCaCertificate })).toEqual(refused);
     },
   );
 
@@ -330,8 +290,7 @@ describe('two replicas on one Redis with the same keys', () => {
     await until('both replicas share the new secret', async () => {
       const fresh = await requestAt(1, { version, as: folder.alice });
       return (
-        summarize(await requestAt(0, { version, session: fresh.session })).join() ===
-        ['resumed', 200, ALICE].join()
+        summarize(await requestAt(0, { version, session: fresh.session })).join() === ['resumed', 200, ALICE].join()
       );
     });
   });
@@ -356,18 +315,11 @@ describe('two replicas on one Redis with the same keys', () => {
     const { session: processSession } = await requestAt(0, { version });
     const isResumedAt = async (which: 0 | 1, session: Buffer | undefined) =>
       (await requestAt(which, { version, session })).isResumed;
-    expect([await isResumedAt(0, sharedSession), await isResumedAt(1, sharedSession)]).toEqual([
-      false,
-      false,
-    ]);
-    expect([await isResumedAt(0, processSession), await isResumedAt(1, processSession)]).toEqual([
-      true,
-      false,
-    ]);
+    expect([await isResumedAt(0, sharedSession), await isResumedAt(1, sharedSession)]).toEqual([false, false]);
+    expect([await isResumedAt(0, processSession), await isResumedAt(1, processSession)]).toEqual([true, false]);
     await setSessionTickets('off');
     const { session: noSession } = await requestAt(0, { version });
-    for (const session of [sharedSession, processSession, noSession])
-      expect(await isResumedAt(0, session)).toBe(false);
+    for (const session of [sharedSession, processSession, noSession]) expect(await isResumedAt(0, session)).toBe(false);
     await setSessionTickets('shared');
     await until('sessions are shared again', () => areSessionsShared(), 60);
   });
@@ -382,11 +334,7 @@ describe('two replicas on one Redis with the same keys', () => {
         expect(await client.get(key)).toMatch(/"r":\{"sealed":"[\w-]{80}"\},"m":"[\w-]+\.[\w-]{43}"\}$/);
       }
       await client.flushall();
-      await until(
-        'permanent records are restored',
-        async () => (await client.keys('*{keys}:n')).length === 1,
-        60,
-      );
+      await until('permanent records are restored', async () => (await client.keys('*{keys}:n')).length === 1, 60);
       expect(await client.keys('*transient-*')).toEqual([]);
     } finally {
       client.disconnect();

@@ -47,11 +47,7 @@ async function openListener(
     onRequest(context) {
       const certificate = context.certificate();
       const whose =
-        certificate === undefined
-          ? 'no certificate'
-          : certificate.equals(alice.der)
-            ? 'alice'
-            : 'another client';
+        certificate === undefined ? 'no certificate' : certificate.equals(alice.der) ? 'alice' : 'another client';
       return { status: 200, headers: {}, body: JSON.stringify({ whose }) };
     },
     onHandshake: (isResumed) => resumed.push(isResumed),
@@ -62,10 +58,7 @@ async function openListener(
 
 const requestAt = ({ port }: PublicListener, options: Omit<SessionOptions, 'ca'>): Promise<SessionResult> =>
   requestOnce(port, { ca, ...options });
-const summarize = ({ isResumed, json }: SessionResult) => [
-  isResumed ? 'resumed' : 'full handshake',
-  json['whose'],
-];
+const summarize = ({ isResumed, json }: SessionResult) => [isResumed ? 'resumed' : 'full handshake', json['whose']];
 
 describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
   test('C02 resumes at every listener with the same secret, and keeps the proven certificate, or its absence', async () => {
@@ -76,10 +69,7 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
       expect(summarize(first)).toEqual(['full handshake', whose]);
       // The client does not present the certificate again: it comes from the ticket.
       for (const next of [otherListener, listener, otherListener])
-        expect(summarize(await requestAt(next, { version, session: first.session }))).toEqual([
-          'resumed',
-          whose,
-        ]);
+        expect(summarize(await requestAt(next, { version, session: first.session }))).toEqual(['resumed', whose]);
     }
     expect(otherListener.resumed).toEqual([true, true, true, true]);
     expect(listener.resumed).toEqual([false, true, false, true]);
@@ -94,10 +84,7 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
       'resumed',
       'alice',
     ]);
-    expect(summarize(await requestAt(listener, { version, as: bob }))).toEqual([
-      'full handshake',
-      'another client',
-    ]);
+    expect(summarize(await requestAt(listener, { version, as: bob }))).toEqual(['full handshake', 'another client']);
   });
 
   test('is not renewed when it is used, so that it ends ten minutes after the original handshake', async () => {
@@ -112,16 +99,10 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
     const listener = await openListener();
     const { session } = await requestAt(listener, { version, as: alice });
     listener.setTicketSecret(randomBytes(32));
-    expect(summarize(await requestAt(listener, { version, session }))).toEqual([
-      'full handshake',
-      'no certificate',
-    ]);
+    expect(summarize(await requestAt(listener, { version, session }))).toEqual(['full handshake', 'no certificate']);
     const renewed = await requestAt(listener, { version, session, as: alice });
     expect(summarize(renewed)).toEqual(['full handshake', 'alice']);
-    expect(summarize(await requestAt(listener, { version, session: renewed.session }))).toEqual([
-      'resumed',
-      'alice',
-    ]);
+    expect(summarize(await requestAt(listener, { version, session: renewed.session }))).toEqual(['resumed', 'alice']);
     listener.setTicketSecret(SECRET);
     expect(summarize(await requestAt(listener, { version, session: renewed.session }))).toEqual([
       'full handshake',
@@ -133,10 +114,7 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
     const listener = await openListener();
     const { session } = await requestAt(listener, { version, as: alice });
     listener.setSecureContext(createTlsOptions({ secret: SECRET, scope: 'another' }));
-    expect(summarize(await requestAt(listener, { version, session }))).toEqual([
-      'full handshake',
-      'no certificate',
-    ]);
+    expect(summarize(await requestAt(listener, { version, session }))).toEqual(['full handshake', 'no certificate']);
     const otherListener = await openListener(createTlsOptions({ secret: SECRET, scope: 'another' }));
     expect(summarize(await requestAt(otherListener, { version, session }))).toEqual([
       'full handshake',
@@ -165,22 +143,16 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
       // The client is asked for a certificate and may present one.
       const { session: openListeners } = withoutRequest;
       expect(
-        summarize(
-          await requestAt(next, withServerName('strict.example.test', { session: openListeners, as: alice })),
-        ),
+        summarize(await requestAt(next, withServerName('strict.example.test', { session: openListeners, as: alice }))),
       ).toEqual(['full handshake', 'alice']);
       expect(
-        summarize(
-          await requestAt(next, withServerName('open.example.test', { session: withRequest.session })),
-        ),
+        summarize(await requestAt(next, withServerName('open.example.test', { session: withRequest.session }))),
       ).toEqual(['full handshake', 'no certificate']);
+      expect(summarize(await requestAt(next, withServerName('open.example.test', { session: openListeners })))).toEqual(
+        ['resumed', 'no certificate'],
+      );
       expect(
-        summarize(await requestAt(next, withServerName('open.example.test', { session: openListeners }))),
-      ).toEqual(['resumed', 'no certificate']);
-      expect(
-        summarize(
-          await requestAt(next, withServerName('strict.example.test', { session: withRequest.session })),
-        ),
+        summarize(await requestAt(next, withServerName('strict.example.test', { session: withRequest.session }))),
       ).toEqual(['resumed', 'alice']);
     }
   });
@@ -189,34 +161,19 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
     const listener = await openListener();
     const { session = Buffer.alloc(0) } = await requestAt(listener, { version, as: alice });
     const { length } = findTicket(session);
-    const offsets = [
-      0,
-      7,
-      15,
-      16,
-      31,
-      32,
-      33,
-      100,
-      Math.floor(length / 2),
-      length - 33,
-      length - 32,
-      length - 1,
-    ];
+    const offsets = [0, 7, 15, 16, 31, 32, 33, 100, Math.floor(length / 2), length - 33, length - 32, length - 1];
     for (const offset of offsets)
-      expect(
-        summarize(await requestAt(listener, { version, session: flipTicketBit(session, offset) })),
-      ).toEqual(['full handshake', 'no certificate']);
+      expect(summarize(await requestAt(listener, { version, session: flipTicketBit(session, offset) }))).toEqual([
+        'full handshake',
+        'no certificate',
+      ]);
     expect(summarize(await requestAt(listener, { version, session }))).toEqual(['resumed', 'alice']);
   });
 
   test('is not issued when tickets are disabled', async () => {
     const listener = await openListener({ ...createTlsOptions(), tickets: undefined });
     const { session } = await requestAt(listener, { version, as: alice });
-    expect(summarize(await requestAt(listener, { version, session }))).toEqual([
-      'full handshake',
-      'no certificate',
-    ]);
+    expect(summarize(await requestAt(listener, { version, session }))).toEqual(['full handshake', 'no certificate']);
     const resumable = await requestAt(await openListener(), { version, as: alice });
     expect(summarize(await requestAt(listener, { version, session: resumable.session }))).toEqual([
       'full handshake',
@@ -224,10 +181,7 @@ describe.each(TLS_VERSIONS)('a ticket of %s', (version) => {
     ]);
     // Also when tickets are enabled and disabled at run time.
     listener.setSecureContext(createTlsOptions());
-    expect(summarize(await requestAt(listener, { version, session: resumable.session }))).toEqual([
-      'resumed',
-      'alice',
-    ]);
+    expect(summarize(await requestAt(listener, { version, session: resumable.session }))).toEqual(['resumed', 'alice']);
     listener.setSecureContext({ ...createTlsOptions(), tickets: undefined });
     listener.setTicketSecret(SECRET);
     expect(summarize(await requestAt(listener, { version, session: resumable.session }))).toEqual([

@@ -10,8 +10,7 @@ function readTimer(localPort: number, remotePort: number): string | undefined {
   const toHex = (port: number): string => port.toString(16).toUpperCase().padStart(4, '0');
   for (const line of readFileSync('/proc/net/tcp', 'utf8').split('\n')) {
     const [, local, remote, , , timer] = line.trim().split(/\s+/);
-    if (local?.endsWith(`:${toHex(localPort)}`) && remote?.endsWith(`:${toHex(remotePort)}`))
-      return timer?.slice(0, 2);
+    if (local?.endsWith(`:${toHex(localPort)}`) && remote?.endsWith(`:${toHex(remotePort)}`)) return timer?.slice(0, 2);
   }
   return undefined;
 }

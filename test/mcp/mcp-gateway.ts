@@ -59,9 +59,7 @@ export async function startMcpGateway(serverPort: number): Promise<McpGateway> {
       },
     ],
   }));
-  const callback = await listenTcp(
-    createServer((_request, response) => response.end('You can close this page.')),
-  );
+  const callback = await listenTcp(createServer((_request, response) => response.end('You can close this page.')));
   const redirectUri = `http://127.0.0.1:${callback.port}/callback`;
   let browser: Browser | undefined;
 

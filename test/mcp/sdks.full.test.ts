@@ -22,12 +22,9 @@ const ACCESS_SECONDS = 3_600;
 async function startPythonServer() {
   const bin = await installPythonTools(REQUIREMENTS);
   const port = await freePort();
-  const child: Child = await startChild(
-    [join(bin, 'python'), join(FOLDER, 'python_server.py'), String(port)],
-    {
-      env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
-    },
-  );
+  const child: Child = await startChild([join(bin, 'python'), join(FOLDER, 'python_server.py'), String(port)], {
+    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
+  });
   await waitForPort(port, child.isRunning);
   return { port, close: async () => void (await child.stop('SIGINT')) };
 }
@@ -196,9 +193,7 @@ describe.each([
       const { steps, authorized } = await runClient({ ...env, ...document });
       expect(authorized).toHaveLength(1);
       const [url] = authorized.map((one) => new URL(one));
-      expect(url?.searchParams.get('client_id')).toBe(
-        kind === 'registered' ? REGISTERED : gateway.documentUrl,
-      );
+      expect(url?.searchParams.get('client_id')).toBe(kind === 'registered' ? REGISTERED : gateway.documentUrl);
       expect(url?.searchParams.get('resource')).toBe(gateway.url);
       const find = (name: string) => steps.find(({ step }) => step === name);
       expect(find('connected')).toMatchObject({
@@ -207,17 +202,11 @@ describe.each([
       expect(find('tools')).toMatchObject({ names: TOOLS });
       expect(find('added')).toMatchObject({ text: '5' });
       expect(find('caller')).toMatchObject({ text: 'alice' });
-      expect(steps.filter(({ step }) => step === 'progress')).toMatchObject([
-        { value: 1 },
-        { value: 2 },
-        { value: 3 },
-      ]);
+      expect(steps.filter(({ step }) => step === 'progress')).toMatchObject([{ value: 1 }, { value: 2 }, { value: 3 }]);
       expect(find('counted')).toMatchObject({ text: 'done' });
       expect(find('after expiry')).toMatchObject({ text: '9' });
       expect(steps.filter(({ step }) => step === 'tokens')).toHaveLength(2);
-      expect(steps.map(({ step }) => step)).toEqual(
-        expect.arrayContaining(['cut', 'approval needed', 'refused']),
-      );
+      expect(steps.map(({ step }) => step)).toEqual(expect.arrayContaining(['cut', 'approval needed', 'refused']));
     });
   });
 });

@@ -32,8 +32,7 @@ beforeAll(async () => {
 afterAll(() => server?.close());
 beforeEach(() => (received = []));
 
-const nextRequest = (): Promise<Received> =>
-  until('the server has received the request', () => received.shift());
+const nextRequest = (): Promise<Received> => until('the server has received the request', () => received.shift());
 
 interface StreamRequest {
   readonly method: string;
@@ -220,9 +219,7 @@ describe.each([
     const openedAt = performance.now();
     await until('some time has passed', () => performance.now() - openedAt > 100);
     response.end();
-    const line = await until('the request is logged', () =>
-      gateway.log.find(({ event }) => event === 'request'),
-    );
+    const line = await until('the request is logged', () => gateway.log.find(({ event }) => event === 'request'));
     const increase = (readLatency(gateway).sum - before) * 1_000;
     expect(increase).toBeGreaterThan(0);
     expect(increase).toBeCloseTo(Number(line['upstream_ms']), 0);
@@ -396,10 +393,7 @@ describe.each([
     const partial = await start('GET');
     complete.response.write('data: all\n\n');
     partial.response.write('data: all\n\ndata: {"amount":1');
-    await until(
-      'the events have arrived',
-      () => partial.stream.text.endsWith('1') && complete.stream.text !== '',
-    );
+    await until('the events have arrived', () => partial.stream.text.endsWith('1') && complete.stream.text !== '');
     const drained = gateway.server.drain({ preStop: 0, drain: 60 });
     await until('both streams have ended', () =>
       [complete, partial].every(({ stream }) => stream.ending !== undefined),

@@ -53,11 +53,7 @@ export interface Connection extends AsyncDisposable {
   readonly transport: StreamableHTTPClientTransport;
   /** Errors of the transport, such as streams that were cut. */
   readonly errors: Error[];
-  callTool(
-    name: string,
-    args?: Record<string, unknown>,
-    onProgress?: (progress: number) => void,
-  ): Promise<string>;
+  callTool(name: string, args?: Record<string, unknown>, onProgress?: (progress: number) => void): Promise<string>;
 }
 
 export async function connect({ at, url }: McpGateway, provider: TestProvider): Promise<Connection> {

@@ -63,11 +63,7 @@ export async function startTypeScriptServer(): Promise<McpTestServer> {
       await createTools().connect(created);
     }
     if (transport === undefined) return void response.writeHead(404).end();
-    await transport.handleRequest(
-      request,
-      response,
-      request.method === 'POST' ? await json(request) : undefined,
-    );
+    await transport.handleRequest(request, response, request.method === 'POST' ? await json(request) : undefined);
   };
   const { port, close } = await listenTcp(
     createServer((request, response) => {

@@ -1,14 +1,9 @@
 import fc from 'fast-check';
 import { expect } from 'vitest';
-import {
-  type AccessLogOptions,
-  createAccessLog,
-  type RequestRecord,
-} from '../../src/observability/access-log.ts';
+import { type AccessLogOptions, createAccessLog, type RequestRecord } from '../../src/observability/access-log.ts';
 import type { LogOutput } from '../../src/observability/logger.ts';
 
-const optional = (...texts: string[]): fc.Arbitrary<string | undefined> =>
-  fc.constantFrom(undefined, ...texts);
+const optional = (...texts: string[]): fc.Arbitrary<string | undefined> => fc.constantFrom(undefined, ...texts);
 
 const someRecord: fc.Arbitrary<RequestRecord> = fc.record({
   id: fc.constantFrom('aaaaaaaaaaaaaaaa', 'bbbbbbbbbbbbbbbb'),

@@ -72,9 +72,7 @@ describe('the access log line', () => {
       const path = `${begin}${'-'.repeat(512 - begin.length - kept)}${token}==/x?q=1`;
       const { headers } = await gateway.api(path);
       const line = await until('it is logged', () =>
-        gateway.log.find(
-          (entry) => entry.event === 'request' && entry['request_id'] === headers['x-request-id'],
-        ),
+        gateway.log.find((entry) => entry.event === 'request' && entry['request_id'] === headers['x-request-id']),
       );
       expect(line['path']).toMatch(/^\/files\/long-{400,}/);
       expect(line['path']).not.toContain('QQ');
@@ -87,9 +85,7 @@ describe('the access log line', () => {
     const { device_code: code } = await device.requestCodes();
     const { headers } = await device.exchange(code);
     const line = await until('it is logged', () =>
-      gateway.log.find(
-        (entry) => entry.event === 'request' && entry['request_id'] === headers['x-request-id'],
-      ),
+      gateway.log.find((entry) => entry.event === 'request' && entry['request_id'] === headers['x-request-id']),
     );
     expect(line).toMatchObject({ status: 400, decision: 'handled', reason: 'device_pending' });
   });
@@ -122,13 +118,10 @@ describe('the access log line', () => {
     await until(
       'both lines',
       () =>
-        gateway.logLines
-          .slice(from)
-          .filter((line) => line.includes('"event":"request"') && line.includes('"/files/')).length >= 2,
+        gateway.logLines.slice(from).filter((line) => line.includes('"event":"request"') && line.includes('"/files/'))
+          .length >= 2,
     );
-    expect(
-      gateway.logLines.every((line) => line.endsWith('\n') && line.indexOf('\n') === line.length - 1),
-    ).toBe(true);
+    expect(gateway.logLines.every((line) => line.endsWith('\n') && line.indexOf('\n') === line.length - 1)).toBe(true);
     expect(gateway.logLines.some((line) => line.includes(token.slice(20, 60)))).toBe(false);
     expect(gateway.log.some(({ event }) => event === 'forged')).toBe(false);
   });
@@ -159,16 +152,15 @@ describe('privacy', () => {
       const found = quiet.log.filter((line) => line.event === 'request' && line['decision'] === 'forwarded');
       return found.length === 2 && found;
     });
-    for (const line of lines)
-      for (const name of ['path', 'grant', 'trace_id']) expect(line).not.toHaveProperty(name);
+    for (const line of lines) for (const name of ['path', 'grant', 'trace_id']) expect(line).not.toHaveProperty(name);
     const [identity] = new Set(lines.map((line) => line['identity']));
     expect(identity).toMatch(/^~[A-Za-z0-9_-]{22}$/);
     expect(lines[1]?.['identity']).toBe(identity);
     expect(lines[0]?.['from']).toMatch(/^~[A-Za-z0-9_-]{22}$/);
     expect(lines[0]?.['from']).not.toBe(identity);
-    expect(
-      quiet.logLines.filter((text) => text.includes('"request"')).some((text) => text.includes('127.0.0.1')),
-    ).toBe(false);
+    expect(quiet.logLines.filter((text) => text.includes('"request"')).some((text) => text.includes('127.0.0.1'))).toBe(
+      false,
+    );
   });
 
   test('applies changes at a reload: another key yields other digests, and no line is written if disabled', async () => {

@@ -107,17 +107,11 @@ describe('a webhook', () => {
     const audit = openLog(openAuditWebhook({ url: `${receiver.url}/hook`, secret: SECRET, batchSize: 10 }));
     for (let index = 0; index < 25; index += 1) audit.audit('grant_issued', { grant: `g${index}` });
     await audit.close();
-    const bodies = receiver.deliveries.map(
-      ({ body }) => (JSON.parse(body) as { events: { grant: string }[] }).events,
-    );
-    expect(bodies.flat().map(({ grant }) => grant)).toEqual(
-      Array.from({ length: 25 }, (_, index) => `g${index}`),
-    );
+    const bodies = receiver.deliveries.map(({ body }) => (JSON.parse(body) as { events: { grant: string }[] }).events);
+    expect(bodies.flat().map(({ grant }) => grant)).toEqual(Array.from({ length: 25 }, (_, index) => `g${index}`));
     expect(Math.max(...bodies.map(({ length }) => length))).toBeLessThanOrEqual(10);
     expect(receiver.deliveries.every(verify)).toBe(true);
-    expect(new Set(receiver.deliveries.map(({ headers }) => headers['x-gatehouse-delivery'])).size).toBe(
-      bodies.length,
-    );
+    expect(new Set(receiver.deliveries.map(({ headers }) => headers['x-gatehouse-delivery'])).size).toBe(bodies.length);
     expect(receiver.deliveries[0]).toMatchObject({
       path: '/hook',
       headers: { 'content-type': 'application/json' },

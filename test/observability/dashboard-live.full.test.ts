@@ -45,9 +45,7 @@ let failing = false;
 
 beforeAll(async () => {
   // An upstream that fails, so that the panels of failures have data.
-  broken = createServer((request, response) =>
-    request.resume().on('end', () => response.writeHead(500).end()),
-  );
+  broken = createServer((request, response) => request.resume().on('end', () => response.writeHead(500).end()));
   await new Promise<void>((resolve) => broken.listen(0, '127.0.0.1', resolve));
   const { port: brokenPort } = broken.address() as AddressInfo;
   folder = await createServeFolder((settings) => ({
@@ -80,9 +78,7 @@ beforeAll(async () => {
     join(directory, 'prometheus.yml'),
     JSON.stringify({
       global: { scrape_interval: '1s' },
-      scrape_configs: [
-        { job_name: 'gatehouse', static_configs: [{ targets: [`127.0.0.1:${server.adminPort}`] }] },
-      ],
+      scrape_configs: [{ job_name: 'gatehouse', static_configs: [{ targets: [`127.0.0.1:${server.adminPort}`] }] }],
     }),
   );
   prometheus = spawn(
@@ -103,11 +99,7 @@ beforeAll(async () => {
   });
   prometheus.once('exit', () => found.reject(new Error(`Prometheus exited: ${output}`)));
   url = `http://${await found.promise}`;
-  await until(
-    'Prometheus responds',
-    async () => (await fetch(`${url}/-/ready`).catch(() => undefined))?.ok,
-    60,
-  );
+  await until('Prometheus responds', async () => (await fetch(`${url}/-/ready`).catch(() => undefined))?.ok, 60);
   clients = Array.from({ length: 4 }, () => connect(folder, server.port, folder.alice));
   traffic = generateTraffic(over.signal);
 });
@@ -174,9 +166,7 @@ async function findMissing({ expr, legendFormat = '' }: Target): Promise<string 
 }
 
 test('A12 Prometheus has values for every variable of the dashboard', async () => {
-  for (const { name, definition = '' } of dashboard.templating.list.filter(
-    ({ name: of }) => of !== 'datasource',
-  )) {
+  for (const { name, definition = '' } of dashboard.templating.list.filter(({ name: of }) => of !== 'datasource')) {
     const [, series = '', label = ''] = /^label_values\((.+), (\w+)\)$/.exec(definition) ?? [];
     await until(`${name} has values`, async () => {
       const values = await queryPrometheus<readonly string[]>(`label/${label}/values`, {
@@ -188,20 +178,17 @@ test('A12 Prometheus has values for every variable of the dashboard', async () =
 });
 
 test('A12 without failures, the error rate is 0 and not missing', async () => {
-  const [{ expr } = { expr: '' }] =
-    dashboard.panels.find(({ title }) => title === '5xx responses')?.targets ?? [];
+  const [{ expr } = { expr: '' }] = dashboard.panels.find(({ title }) => title === '5xx responses')?.targets ?? [];
   const readErrorRate = async (): Promise<string | undefined> =>
-    (await queryPrometheus<{ result: readonly Sample[] }>('query', { query: replaceVariables(expr) }))
-      .result[0]?.value[1];
+    (await queryPrometheus<{ result: readonly Sample[] }>('query', { query: replaceVariables(expr) })).result[0]
+      ?.value[1];
   await until('the error rate is 0', async () => (await readErrorRate()) === '0', 30);
   failing = true;
   await until('the failure is counted', async () => Number(await readErrorRate()) > 0, 30);
 });
 
 test('A12 no panel is empty under traffic: every query returns data with the labels of its legend', async () => {
-  const all = dashboard.panels.flatMap(({ title, targets = [] }) =>
-    targets.map((target) => ({ title, target })),
-  );
+  const all = dashboard.panels.flatMap(({ title, targets = [] }) => targets.map((target) => ({ title, target })));
   expect(all.length).toBeGreaterThan(40);
   let empty: string[] = [];
   try {

@@ -16,12 +16,7 @@ import {
   startServe,
   until,
 } from '../support/serve-process.ts';
-import {
-  baseSettings,
-  startGateway,
-  type TestGateway,
-  writeAndLoadSettings,
-} from '../support/test-gateway.ts';
+import { baseSettings, startGateway, type TestGateway, writeAndLoadSettings } from '../support/test-gateway.ts';
 import { type HttpReceiver, startHttpReceiver } from './audit-receivers.ts';
 
 describe('two workers', () => {
@@ -100,9 +95,7 @@ describe('two workers', () => {
     await until('the new file exists', () => existsSync(file));
     const client = connect(folder, server.port, folder.alice);
     await client.grant();
-    await until('the event is in the new file', () =>
-      readLines(file).some(({ event }) => event === 'grant_issued'),
-    );
+    await until('the event is in the new file', () => readLines(file).some(({ event }) => event === 'grant_issued'));
     client.close();
   });
 
@@ -121,8 +114,7 @@ describe('two workers', () => {
     );
     await until('the reload and its changes are in the audit log', () =>
       readLines(folder.file('audit.log')).some(
-        ({ event, sections }) =>
-          event === 'configuration_changed' && JSON.stringify(sections) === '["publicUrl"]',
+        ({ event, sections }) => event === 'configuration_changed' && JSON.stringify(sections) === '["publicUrl"]',
       ),
     );
   });
@@ -169,9 +161,7 @@ describe('audit.failClosed', () => {
     expect((await gateway.api('/files/x', grant.access_token)).status).toBe(200);
     expect((await gateway.api('/authsvc/Revoke/Token', other.access_token)).status).toBe(200);
     expect((await gateway.api('/files/x', other.access_token)).status).toBe(401);
-    expect(
-      gateway.log.some(({ event, reason }) => event === 'request' && reason === 'audit_unavailable'),
-    ).toBe(true);
+    expect(gateway.log.some(({ event, reason }) => event === 'request' && reason === 'audit_unavailable')).toBe(true);
 
     receiver.respond(200);
     await until('grants are issued again', async () => (await requestGrant()).status === 200);
@@ -190,10 +180,7 @@ test('an audit file that cannot be written is reported at start', async () => {
 test.each([
   [{ sink: 'file' }, 'audit.file'],
   [{ sink: 'webhook', webhook: { url: 'https://example.test/' } }, 'audit.webhook'],
-  [
-    { sink: 'webhook', webhook: { url: 'https://me:pass@example.test/', secret: 'x'.repeat(20) } },
-    'audit.webhook.url',
-  ],
+  [{ sink: 'webhook', webhook: { url: 'https://me:pass@example.test/', secret: 'x'.repeat(20) } }, 'audit.webhook.url'],
 ])('an incomplete audit section is rejected with its path: %o', (audit, place) => {
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-audit-'));
   try {
@@ -211,9 +198,7 @@ test('the configurations in docs/observability.md are valid', () => {
   try {
     writeFileSync(join(folder, 'secret'), 'a secret of many characters');
     for (const block of blocks) {
-      const example = parse(
-        block.replaceAll(/\/run\/secrets\/[a-z-]+/g, join(folder, 'secret')),
-      ) as SettingsInput;
+      const example = parse(block.replaceAll(/\/run\/secrets\/[a-z-]+/g, join(folder, 'secret'))) as SettingsInput;
       expect(writeAndLoadSettings(folder, { ...baseSettings(1), ...example })).toBeDefined();
     }
   } finally {

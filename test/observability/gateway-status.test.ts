@@ -37,10 +37,7 @@ test('the state of an issuer is the worst one of all workers', () => {
     [good, failing, bad],
     [bad, failing, good],
   ])
-    expect(mergeStatuses(order.map((issuer) => createStatus(issuer, other))).issuers).toEqual([
-      expected,
-      other,
-    ]);
+    expect(mergeStatuses(order.map((issuer) => createStatus(issuer, other))).issuers).toEqual([expected, other]);
 });
 
 test('problems are limited in number and length, and contain no secrets', () => {

@@ -74,17 +74,14 @@ test('the beginning of a long text without secrets is logged up to the limit', (
   expect(redactStart('short', 512)).toBe('short');
 });
 
-test.each(['json', 'text'] as const)(
-  'L03 characters that change the direction of text are escaped (%s)',
-  (format) => {
-    let written = '';
-    const log = createLogger({ level: 'info', format, write: (line) => (written += line) });
-    const characters = '\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c';
-    log.info('something', { path: `/a${characters}b` });
-    for (const character of characters) expect(written).not.toContain(character);
-    expect(written).toContain(String.raw`/a\u202a\u202b`);
-  },
-);
+test.each(['json', 'text'] as const)('L03 characters that change the direction of text are escaped (%s)', (format) => {
+  let written = '';
+  const log = createLogger({ level: 'info', format, write: (line) => (written += line) });
+  const characters = '\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c';
+  log.info('something', { path: `/a${characters}b` });
+  for (const character of characters) expect(written).not.toContain(character);
+  expect(written).toContain(String.raw`/a\u202a\u202b`);
+});
 
 test('opaque tokens are found exactly where a plain search from each position finds them', () => {
   const random = randomFrom(1);

@@ -133,18 +133,12 @@ test('while Redis hangs, the metrics report an unreachable store, revocation lag
     until(what, async () => condition(await scrape(shared.adminPort)), 40);
   const lag = 'gatehouse_revocation_lag_seconds';
   try {
-    await waitForMetrics(
-      'it is well',
-      (found) => found.value('gatehouse_store_up') === 1 && found.value(lag) < 2,
-    );
+    await waitForMetrics('it is well', (found) => found.value('gatehouse_store_up') === 1 && found.value(lag) < 2);
     server.pause();
     await waitForMetrics('the store is away', (found) => found.value('gatehouse_store_up') === 0);
     await waitForMetrics('it lags', (found) => found.value(lag) > 2 && found.value('gatehouse_ready') === 0);
     server.resume();
-    await waitForMetrics(
-      'it is well again',
-      (found) => found.value('gatehouse_ready') === 1 && found.value(lag) < 2,
-    );
+    await waitForMetrics('it is well again', (found) => found.value('gatehouse_ready') === 1 && found.value(lag) < 2);
   } finally {
     server.resume();
     await shared.close();
@@ -243,10 +237,7 @@ test('the number of series is bounded across many configurations', async () => {
   for (let index = 0; index < 3_000; index += 1)
     metrics.requestCompleted(metrics.registerRule(`routes[0] /v${index}`), 'GET', 200, 0.1);
   for (let index = 0; index < 3_000; index += 1)
-    metrics.countDecision(
-      'refused',
-      `reason_${String.fromCharCode(97 + (index % 26))}${'x'.repeat(index % 60)}`,
-    );
+    metrics.countDecision('refused', `reason_${String.fromCharCode(97 + (index % 26))}${'x'.repeat(index % 60)}`);
   const { gatehouse_http_requests_total: requests = [], gatehouse_auth_decisions_total: decisions = [] } =
     await metrics.snapshot();
   expect(requests.length).toBeLessThanOrEqual(1_000);

@@ -56,9 +56,7 @@ const listMetrics = (expr: string): { readonly metric: string; readonly labels: 
 const findFamily = (metric: string): MetricName | undefined =>
   METRIC_NAMES.find((name) => {
     const { type } = METRICS[name];
-    return (
-      metric === name || (type === 'histogram' && new RegExp(`^${name}_(?:bucket|sum|count)$`).test(metric))
-    );
+    return metric === name || (type === 'histogram' && new RegExp(`^${name}_(?:bucket|sum|count)$`).test(metric));
   });
 
 let gateway: TestGateway;

@@ -126,9 +126,7 @@ describe('an administrative action, with two workers', () => {
     );
     const id = await revokeGrant();
     await until('the webhook has received the event', () =>
-      receiver.deliveries
-        .slice(before)
-        .some(({ body }) => body.includes(id) && body.includes('admin_action')),
+      receiver.deliveries.slice(before).some(({ body }) => body.includes(id) && body.includes('admin_action')),
     );
     expect(await server.stop()).toBe(0);
     expect(server.log.filter(({ event }) => event === 'audit_events_lost')).toEqual([]);

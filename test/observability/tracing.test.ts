@@ -45,9 +45,7 @@ const attribute = (span: Span, name: string): string | undefined => {
   return value?.stringValue ?? value?.intValue;
 };
 const waitForSpan = (traceId: string): Promise<Span> =>
-  until(`a span with trace id ${traceId} is exported`, () =>
-    spans().find((span) => span.traceId === traceId),
-  );
+  until(`a span with trace id ${traceId} is exported`, () => spans().find((span) => span.traceId === traceId));
 
 test('a request becomes one server span between the caller and the upstream', async () => {
   const { access_token: token } = await gateway.grant();
@@ -70,9 +68,7 @@ test('a request becomes one server span between the caller and the upstream', as
   expect(start).toBeLessThanOrEqual(end);
   expect(start).toBeGreaterThan(before - 1_000);
   expect(end).toBeLessThan(Date.now() + 1_000);
-  const line = await until('the request is logged', () =>
-    gateway.log.find((entry) => entry['trace_id'] === trace),
-  );
+  const line = await until('the request is logged', () => gateway.log.find((entry) => entry['trace_id'] === trace));
   expect(attribute(span, 'gatehouse.request_id')).toBe(line['request_id']);
 });
 
@@ -111,8 +107,7 @@ test('a failing upstream yields a span with an error status', async () => {
   const { access_token: token } = await gateway.grant();
   const trace = '11112222333344445555666677778888';
   expect(
-    (await gateway.api('/files/x', token, { headers: { traceparent: `00-${trace}-00f067aa0ba902b7-01` } }))
-      .status,
+    (await gateway.api('/files/x', token, { headers: { traceparent: `00-${trace}-00f067aa0ba902b7-01` } })).status,
   ).toBe(502);
   const span = await waitForSpan(trace);
   expect(span.status.code).toBe(2);

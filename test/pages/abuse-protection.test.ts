@@ -83,47 +83,36 @@ describe('guessing codes', () => {
 
   test('D08 addresses in one IPv6 /64 count as one address', async () => {
     await pages.reconfigure(withRates({ codeGuesses: '1/m' }));
-    const [first, second] = [
-      pages.browser({ address: '2001:db8::1' }),
-      pages.browser({ address: '2001:db8::2' }),
-    ];
+    const [first, second] = [pages.browser({ address: '2001:db8::1' }), pages.browser({ address: '2001:db8::2' })];
     await first.get(BASE);
     expect((await first.submit(BASE, { user_code: WRONG })).status).toBe(400);
     await second.get(BASE);
     expect((await second.submit(BASE, { user_code: WRONG })).status).toBe(429);
   });
 
-  test('D08 concurrent guesses from many addresses do not exceed the shared limit', () =>
-    guessConcurrently(pages, 1));
+  test('D08 concurrent guesses from many addresses do not exceed the shared limit', () => guessConcurrently(pages, 1));
 
   test.each([
     ['IPv4 /24', ['192.0.2.1', '192.0.2.2', '192.0.2.3']],
     ['IPv6 /48', ['2001:db8:1:1::1', '2001:db8:1:2::1', '2001:db8:1:3::1']],
-  ])(
-    'D08 the addresses of one network (%s) share a limit, and do not use up that of others',
-    async (_, network) => {
-      await pages.reconfigure(
-        withRates({ codeGuesses: '5/h', networkCodeGuesses: '8/h', allCodeGuesses: '10/h' }),
-      );
-      const pending = await pages.requestCodes();
-      const statuses: number[] = [];
-      for (const address of network)
-        for (let guesses = 0; guesses < 5; guesses += 1) {
-          const guesser = pages.browser({ address });
-          await guesser.get(BASE);
-          statuses.push((await guesser.submit(BASE, { user_code: WRONG })).status);
-        }
-      expect(statuses.filter((status) => status === 400)).toHaveLength(8);
-      const user = pages.browser({ address: '198.51.100.7' });
-      await user.get(BASE);
-      expect((await user.submit(BASE, { user_code: pending.user_code })).text).toContain('name="password"');
-    },
-  );
+  ])('D08 the addresses of one network (%s) share a limit, and do not use up that of others', async (_, network) => {
+    await pages.reconfigure(withRates({ codeGuesses: '5/h', networkCodeGuesses: '8/h', allCodeGuesses: '10/h' }));
+    const pending = await pages.requestCodes();
+    const statuses: number[] = [];
+    for (const address of network)
+      for (let guesses = 0; guesses < 5; guesses += 1) {
+        const guesser = pages.browser({ address });
+        await guesser.get(BASE);
+        statuses.push((await guesser.submit(BASE, { user_code: WRONG })).status);
+      }
+    expect(statuses.filter((status) => status === 400)).toHaveLength(8);
+    const user = pages.browser({ address: '198.51.100.7' });
+    await user.get(BASE);
+    expect((await user.submit(BASE, { user_code: pending.user_code })).text).toContain('name="password"');
+  });
 
   test('D08 a user with the right code can sign in and continue while guesses from many networks use up the limit', async () => {
-    await pages.reconfigure(
-      withRates({ codeGuesses: '5/m', networkCodeGuesses: '20/m', allCodeGuesses: '60/m' }),
-    );
+    await pages.reconfigure(withRates({ codeGuesses: '5/m', networkCodeGuesses: '20/m', allCodeGuesses: '60/m' }));
     const pending = await pages.requestCodes();
     let last = 0;
     for (let network = 0; last !== 429; network += 1) {
@@ -243,9 +232,7 @@ describe('forged forms', () => {
   test('D12 a cross-site or same-site form is rejected', async () => {
     const { pending, alice, body } = await openReviewForm();
     for (const site of ['cross-site', 'same-site', 'whatever', ''])
-      expect((await alice.send('POST', `${BASE}/approve`, body, { 'sec-fetch-site': site })).status).toBe(
-        403,
-      );
+      expect((await alice.send('POST', `${BASE}/approve`, body, { 'sec-fetch-site': site })).status).toBe(403);
     expect(await pages.readState(pending)).toBe('pending');
   });
 
@@ -434,9 +421,7 @@ describe('contents of a page', () => {
   test('D14 names are escaped and truncated, and cannot change the text direction', async () => {
     const name = `<script>alert(1)</script>"'&\u202Eeman\u2066\u200B\u0000\n${'x'.repeat(200)}`;
     await pages.reconfigure((settings) =>
-      withIntegration('report-runner', { name })(
-        withUser('alice', { displayName: '<b>\u202Eecila' })(settings),
-      ),
+      withIntegration('report-runner', { name })(withUser('alice', { displayName: '<b>\u202Eecila' })(settings)),
     );
     const pending = await pages.requestCodes();
     const { text } = await pages.browser().reachReview(pending.user_code);
@@ -468,26 +453,21 @@ describe('contents of a page', () => {
       ['b', 'é'],
       ['c', ''],
     ]);
-    for (const text of ['a=1&a=2', 'a=%C3', 'a=%', 'a=é', 'a=1 2', 'a=\0'])
-      expect(parseForm(text)).toBeUndefined();
+    for (const text of ['a=1&a=2', 'a=%C3', 'a=%', 'a=é', 'a=1 2', 'a=\0']) expect(parseForm(text)).toBeUndefined();
   });
 });
 
 describe('over TLS', () => {
   test('the cookie is bound to this host and to TLS', async () => {
     const [cookie = ''] = [(await pages.browser().get(BASE)).headers['set-cookie'] ?? []].flat();
-    expect(cookie).toMatch(
-      /^__Host-gatehouse=ghs_[^;]+; Path=\/; Max-Age=900; HttpOnly; SameSite=Strict; Secure$/,
-    );
+    expect(cookie).toMatch(/^__Host-gatehouse=ghs_[^;]+; Path=\/; Max-Age=900; HttpOnly; SameSite=Strict; Secure$/);
   });
 
   test('a user can sign in with a client certificate and approve', async () => {
     const pending = await pages.requestCodes();
     const alice = pages.browser({ certificate: await issue(pages.gateway.ca, { commonName: 'alice' }) });
     await alice.get(BASE);
-    expect((await alice.submit(BASE, { user_code: pending.user_code })).text).toContain(
-      'Sign in with a certificate',
-    );
+    expect((await alice.submit(BASE, { user_code: pending.user_code })).text).toContain('Sign in with a certificate');
     const review = await alice.submit(`${BASE}/certificate`);
     expect(review.text).toContain('Alice Example');
     expect((await alice.submit(`${BASE}/approve`)).text).toContain('<h1>Approved</h1>');
@@ -512,11 +492,7 @@ describe('over TLS', () => {
   });
 
   test.each([
-    [
-      'of another CA',
-      'certificate_issuer_not_approved',
-      async () => issue(await createCa(), { commonName: 'alice' }),
-    ],
+    ['of another CA', 'certificate_issuer_not_approved', async () => issue(await createCa(), { commonName: 'alice' })],
     ['of a disabled user', 'identity_disabled', () => issue(pages.gateway.ca, { commonName: 'dora' })],
     ['of an unknown user', 'identity_unknown', () => issue(pages.gateway.ca, { commonName: 'mallory' })],
   ])('a certificate %s does not sign in, and a password still does', async (_which, reason, make) => {

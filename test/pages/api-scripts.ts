@@ -261,9 +261,7 @@ export const registerWorker = (page: Page): Promise<string> =>
     };
     try {
       const { serviceWorker } = navigator;
-      const controlled = new Promise<void>((resolve) =>
-        serviceWorker.addEventListener('controllerchange', resolve),
-      );
+      const controlled = new Promise<void>((resolve) => serviceWorker.addEventListener('controllerchange', resolve));
       await serviceWorker.register('/app/worker.js', { scope: '/' });
       if (serviceWorker.controller === null) await controlled;
       return 'registered';

@@ -52,9 +52,7 @@ test.each([
   ['another port of the same site, with its cookies,', 'localhost'],
 ])('D12 a form that %s submits approves nothing, even with the right token', async (_, host) => {
   const pending = await openCheckedReview();
-  const token = await page
-    .locator(`form[action="${BASE}/approve"] input[name=form_token]`)
-    .getAttribute('value');
+  const token = await page.locator(`form[action="${BASE}/approve"] input[name=form_token]`).getAttribute('value');
   served = `<form method="post" action="${pages.url}${BASE}/approve"><input name="form_token" value="${token}"></form><script>document.forms[0].submit()</script>`;
   tab = await desktop.context.newPage();
   const attempt = tab.waitForResponse(`${pages.url}${BASE}/approve`);

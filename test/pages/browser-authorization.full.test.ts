@@ -76,12 +76,7 @@ beforeAll(async () => {
     integrations: [
       {
         ...APP,
-        redirectUris: [
-          callback,
-          `${app.origin}/spa`,
-          'http://127.0.0.1/callback',
-          'com.example.app:/callback',
-        ],
+        redirectUris: [callback, `${app.origin}/spa`, 'http://127.0.0.1/callback', 'com.example.app:/callback'],
       },
     ],
     routes: [
@@ -141,8 +136,7 @@ async function signIn(page: Page): Promise<void> {
   await page.waitForURL(/\/authsvc\/device\/review\?request=/);
 }
 
-const received = (path: string): Received | undefined =>
-  app.received.find((one) => one.url.pathname === path);
+const received = (path: string): Received | undefined => app.received.find((one) => one.url.pathname === path);
 
 test('a web app on another site: sign-in, approval, and a callback that redirects to another origin', async () => {
   app.pages.set('/callback', `${home.origin}/home`);

@@ -4,11 +4,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { type BrowserWindow, openChromium, openWindow, PHONE } from '../support/chromium.ts';
 import { createPkce, withCodeClients } from '../support/code-client.ts';
 import { createDeviceClient, type DeviceCodes } from '../support/device-client.ts';
-import {
-  createProviderSettings,
-  type OpenIdProvider,
-  startOpenIdProvider,
-} from '../support/openid-provider.ts';
+import { createProviderSettings, type OpenIdProvider, startOpenIdProvider } from '../support/openid-provider.ts';
 import { clickButton, followLink, getHeading, waitForNavigation } from '../support/page-states.ts';
 import { issueServer } from '../support/pki.ts';
 import { listenTcp } from '../support/tcp-server.ts';
@@ -26,13 +22,9 @@ beforeAll(async () => {
   [browser, gateway] = await Promise.all([openChromium(), startGateway()]);
   url = `https://localhost:${gateway.port}`;
   // A different site than localhost, so a SameSite=Strict cookie is not sent on the redirect back.
-  provider = await startOpenIdProvider(
-    await issueServer(gateway.ca),
-    [`${url}/authsvc/device/openid/works`],
-    {
-      host: '127.0.0.1',
-    },
-  );
+  provider = await startOpenIdProvider(await issueServer(gateway.ca), [`${url}/authsvc/device/openid/works`], {
+    host: '127.0.0.1',
+  });
   await gateway.reload((settings) => ({
     ...withCodeClients(settings),
     publicUrl: url,

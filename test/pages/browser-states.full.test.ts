@@ -45,8 +45,7 @@ describe.each(WINDOWS)('every page and state: %s', (_, options) => {
     await state.reach({ pages, page });
     expect(await getHeading(page)).toBe(state.heading);
     // Pages that end an app's request lead nowhere: the app has to start again.
-    if (!state.isFinal)
-      expect(await page.locator('main').locator('a[href], button').count()).toBeGreaterThan(0);
+    if (!state.isFinal) expect(await page.locator('main').locator('a[href], button').count()).toBeGreaterThan(0);
     expect(consoleErrors).toEqual([]);
     if ('javaScriptEnabled' in options) return;
     expect(await axeViolations(page)).toEqual([]);

@@ -49,27 +49,24 @@ export function checkStates(names = Object.keys(STATES)): void {
   });
   afterAll(() => phone?.close());
 
-  test.each(names)(
-    '%s: axe reports no violation in light or dark mode, and nothing overflows',
-    async (name) => {
-      const state = STATES[name];
-      if (state === undefined) throw new Error(`unknown state ${name}`);
-      const { page, context, consoleErrors } = phone;
-      await context.clearCookies();
-      await page.emulateMedia({ colorScheme: 'light' });
-      await state.reach({ pages: setting().pages, page });
-      expect(await getHeading(page)).toBe(state.heading);
-      expect(await axeViolations(page)).toEqual([]);
-      expect(await horizontalOverflow(page)).toBeLessThanOrEqual(0);
-      expect(await listOverflowing(page)).toEqual([]);
-      // In dark mode, only the colours differ.
-      await page.emulateMedia({ colorScheme: 'dark' });
-      expect(await axeViolations(page, ['color-contrast'])).toEqual([]);
-      expect(consoleErrors).toEqual([]);
-      expect(await page.locator('script').count()).toBe(0);
-      // Every other state offers a next step.
-      const steps = await page.locator('main').locator('a[href], button').count();
-      expect(steps > 0).toBe(state.isFinal !== true);
-    },
-  );
+  test.each(names)('%s: axe reports no violation in light or dark mode, and nothing overflows', async (name) => {
+    const state = STATES[name];
+    if (state === undefined) throw new Error(`unknown state ${name}`);
+    const { page, context, consoleErrors } = phone;
+    await context.clearCookies();
+    await page.emulateMedia({ colorScheme: 'light' });
+    await state.reach({ pages: setting().pages, page });
+    expect(await getHeading(page)).toBe(state.heading);
+    expect(await axeViolations(page)).toEqual([]);
+    expect(await horizontalOverflow(page)).toBeLessThanOrEqual(0);
+    expect(await listOverflowing(page)).toEqual([]);
+    // In dark mode, only the colours differ.
+    await page.emulateMedia({ colorScheme: 'dark' });
+    expect(await axeViolations(page, ['color-contrast'])).toEqual([]);
+    expect(consoleErrors).toEqual([]);
+    expect(await page.locator('script').count()).toBe(0);
+    // Every other state offers a next step.
+    const steps = await page.locator('main').locator('a[href], button').count();
+    expect(steps > 0).toBe(state.isFinal !== true);
+  });
 }

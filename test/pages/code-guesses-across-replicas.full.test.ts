@@ -116,9 +116,7 @@ test('D08 one address has five concurrent guesses over three gateways; without R
     }),
   );
   const replies = await Promise.all(
-    Array.from({ length: 27 }, (_, index) =>
-      atIndex(outsiders, index).guess(atIndex(all, index), 'WRNG-CDXX'),
-    ),
+    Array.from({ length: 27 }, (_, index) => atIndex(outsiders, index).guess(atIndex(all, index), 'WRNG-CDXX')),
   );
   expect(replies.filter(({ status }) => status === 400)).toHaveLength(5);
   expect(replies.filter(({ status }) => status === 429)).toHaveLength(22);
@@ -127,8 +125,7 @@ test('D08 one address has five concurrent guesses over three gateways; without R
   await fresh.begin(atIndex(all, 0));
   for (const relay of relays) relay.set('refuse');
   const blind: number[] = [];
-  for (let index = 0; index < 6; index += 1)
-    blind.push((await fresh.guess(atIndex(all, index), 'WRNG-CDXX')).status);
+  for (let index = 0; index < 6; index += 1) blind.push((await fresh.guess(atIndex(all, index), 'WRNG-CDXX')).status);
   expect(blind.filter((status) => status !== 503 && status !== 429)).toEqual([]);
 });
 
@@ -159,8 +156,7 @@ test('failed sign-ins for one name are counted across two gateways, successful o
   const wrong: number[] = [];
   // Four at a time per gateway, because it rejects more than eight pending sign-ins for one name.
   const attempt = async (number: number): Promise<void> => {
-    for (let index = number; index < 48; index += 8)
-      wrong.push(await signIn(index, 'alice', `wrong ${index}`));
+    for (let index = number; index < 48; index += 8) wrong.push(await signIn(index, 'alice', `wrong ${index}`));
   };
   await Promise.all(Array.from({ length: 8 }, (_, number) => attempt(number)));
   expect(new Set(wrong)).toEqual(new Set([403, 429]));

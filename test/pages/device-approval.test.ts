@@ -4,13 +4,7 @@ import { describeScope } from '../../src/pages/views/scope-text.ts';
 import { createDeviceClient } from '../support/device-client.ts';
 import { formToken } from '../support/form-browser.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
-import {
-  BASE,
-  type PagesHarness,
-  startPagesHarness,
-  storeUnavailable,
-  toScope,
-} from '../support/pages-harness.ts';
+import { BASE, type PagesHarness, startPagesHarness, storeUnavailable, toScope } from '../support/pages-harness.ts';
 import { withIntegration, withUser } from '../support/reconfigure.ts';
 import { PASSWORD } from '../support/test-gateway.ts';
 
@@ -53,8 +47,7 @@ test('a user enters the code, signs in, reviews and approves, and the device get
   expect(pages.events()).toEqual(['device_requested', 'sign_in', 'device_confirmed', 'grant_issued']);
 });
 
-const readDeviceName = (text: string): string | undefined =>
-  /<dt>Device name<\/dt><dd>(.*?)<\/dd>/s.exec(text)?.[1];
+const readDeviceName = (text: string): string | undefined => /<dt>Device name<\/dt><dd>(.*?)<\/dd>/s.exec(text)?.[1];
 
 test('the page shows the name of the device as a claim', async () => {
   const pending = await pages.requestCodes('reports:read', { device_name: 'Kitchen display' });
@@ -140,9 +133,7 @@ test('D10 malformed, unknown and expired codes get the same page', async () => {
     const response = await browser.submit(BASE, { user_code: code });
     expect(response.status).toBe(400);
     responses.push(
-      response.text
-        .replace(/name="form_token" value="[^"]*"/, '')
-        .replace(/(name="user_code" value=")[^"]*/, '$1'),
+      response.text.replace(/name="form_token" value="[^"]*"/, '').replace(/(name="user_code" value=")[^"]*/, '$1'),
     );
   };
   await type('not a code');
@@ -179,11 +170,7 @@ test('D11 the links to other languages keep the code of the link, and nothing el
 
 test('D11 a link without exactly one valid code fills in nothing, and says so', async () => {
   const browser = pages.browser();
-  for (const query of [
-    'user_code=%22%3E%3Cscript%3E',
-    'user_code=BCDFGHJK&user_code=BCDFGHJL',
-    'user_code=%ff',
-  ])
+  for (const query of ['user_code=%22%3E%3Cscript%3E', 'user_code=BCDFGHJK&user_code=BCDFGHJL', 'user_code=%ff'])
     expect(await browser.get(`${BASE}?${query}`)).toMatchObject({
       status: 400,
       text: expect.stringMatching(
@@ -436,8 +423,11 @@ test('a configuration reload between any two steps does not affect the user', as
 });
 
 test('permissions are described in plain words, each exactly once', () => {
-  expect(
-    describeScope(toScope('my_files:delete,zoom,read,list,x-ray;Notes:read,view;all'), englishMessages),
-  ).toEqual(['Use all', 'See, list and delete my files', 'Use my files (“x-ray”, “zoom”)', 'See notes']);
+  expect(describeScope(toScope('my_files:delete,zoom,read,list,x-ray;Notes:read,view;all'), englishMessages)).toEqual([
+    'Use all',
+    'See, list and delete my files',
+    'Use my files (“x-ray”, “zoom”)',
+    'See notes',
+  ]);
   expect(describeScope(toScope('a:constructor'), englishMessages)).toEqual(['Use a (“constructor”)']);
 });

@@ -99,9 +99,7 @@ test('in forced-colours mode the buttons differ, and axe reports no violation', 
 
 test('without a preference for reduced motion buttons fade, with one nothing moves', async () => {
   const getDuration = (page: Page) => getStyles(page, 'button', 'transition-duration');
-  await withReview({ reducedMotion: 'reduce' }, async (page) =>
-    expect(await getDuration(page)).toEqual(['0s']),
-  );
+  await withReview({ reducedMotion: 'reduce' }, async (page) => expect(await getDuration(page)).toEqual(['0s']));
   await withReview({ reducedMotion: 'no-preference' }, async (page) =>
     expect(await getDuration(page)).not.toEqual(['0s']),
   );

@@ -70,10 +70,7 @@ describe('pages with a host of their own', () => {
 
   test('on the host of the API, URLs that users bookmark redirect to the pages, and all others are rejected', async () => {
     const first = await requestAt(API, `${BASE}?user_code=bcdfghjk&x=1`);
-    expect([first.status, first.headers.location]).toEqual([
-      303,
-      `https://${PAGES}${BASE}?user_code=BCDF-GHJK`,
-    ]);
+    expect([first.status, first.headers.location]).toEqual([303, `https://${PAGES}${BASE}?user_code=BCDF-GHJK`]);
     expect((await requestAt(API, `${BASE}/grants`)).headers.location).toBe(`https://${PAGES}${BASE}/grants`);
     expect(first.headers['set-cookie']).toBeUndefined();
     // A third host: a front proxy has changed it, so a redirect would loop.
@@ -160,29 +157,23 @@ describe('pages on the origin of the API', () => {
   });
   afterAll(() => gateway.close());
 
-  test.each(['Service-Worker', 'service-worker'])(
-    'a service worker script (%s) is rejected',
-    async (name) => {
-      const before = gateway.upstream.requests.length;
-      const rejected = await gateway.request({ path: '/health', headers: { [name]: 'script' } });
-      expect(rejected.status).toBe(403);
-      expect(rejected.json).toMatchObject({ error: 'service_worker_not_allowed' });
-      const request = await gateway.request({
-        path: '/authsvc/check',
-        headers: { [name]: 'script', 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/health' },
-      });
-      expect(request.status).toBe(403);
-      expect(gateway.upstream.requests).toHaveLength(before);
-      expect((await gateway.request({ path: '/health' })).status).toBe(200);
-    },
-  );
+  test.each(['Service-Worker', 'service-worker'])('a service worker script (%s) is rejected', async (name) => {
+    const before = gateway.upstream.requests.length;
+    const rejected = await gateway.request({ path: '/health', headers: { [name]: 'script' } });
+    expect(rejected.status).toBe(403);
+    expect(rejected.json).toMatchObject({ error: 'service_worker_not_allowed' });
+    const request = await gateway.request({
+      path: '/authsvc/check',
+      headers: { [name]: 'script', 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/health' },
+    });
+    expect(request.status).toBe(403);
+    expect(gateway.upstream.requests).toHaveLength(before);
+    expect((await gateway.request({ path: '/health' })).status).toBe(200);
+  });
 
   test.each([
     ['fetch', { 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty', 'sec-fetch-site': 'same-origin' }],
-    [
-      'a frame',
-      { 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'iframe', 'sec-fetch-site': 'same-origin' },
-    ],
+    ['a frame', { 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'iframe', 'sec-fetch-site': 'same-origin' }],
     ['a worker', { 'sec-fetch-mode': 'same-origin', 'sec-fetch-dest': 'serviceworker' }],
     ['an image', { 'sec-fetch-mode': 'no-cors', 'sec-fetch-dest': 'image', 'sec-fetch-site': 'cross-site' }],
     ['only a site', { 'sec-fetch-site': 'same-origin' }],

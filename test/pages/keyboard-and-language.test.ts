@@ -90,10 +90,7 @@ const measure = (page: Page, upper: string, lower: string) =>
       };
       const [first] = Array.from(document.querySelectorAll(below));
       return {
-        bottoms: Array.from(
-          document.querySelectorAll(above),
-          (element) => element.getBoundingClientRect().bottom,
-        ),
+        bottoms: Array.from(document.querySelectorAll(above), (element) => element.getBoundingClientRect().bottom),
         top: first?.getBoundingClientRect().top ?? 0,
       };
     },

@@ -62,9 +62,7 @@ describe('languages', () => {
   test('an unknown language is ignored, and the configured language is the fallback', async () => {
     await configurePages({ language: 'de' });
     for (const path of [BASE, `${BASE}?language=it`, `${BASE}?language=__proto__`])
-      expect((await pages.browser().get(path, { 'accept-language': 'it' })).text).toContain(
-        '<html lang="de"',
-      );
+      expect((await pages.browser().get(path, { 'accept-language': 'it' })).text).toContain('<html lang="de"');
   });
 
   test('the weights in Accept-Language apply', () => {
@@ -118,9 +116,7 @@ describe('branding settings', () => {
       expect(time).toBe(shifted.slice(11, 16));
     }
     await configurePages({ timeZone: 'UTC' });
-    expect((await alice.get(`${BASE}/review`)).text).toMatch(
-      /<small><time [^>]+>\d\d:\d\d UTC<\/time><\/small>/,
-    );
+    expect((await alice.get(`${BASE}/review`)).text).toMatch(/<small><time [^>]+>\d\d:\d\d UTC<\/time><\/small>/);
     await expect(configurePages({ timeZone: 'Mars/Olympus' })).rejects.toThrow(
       /must be a time zone such as Europe\/Berlin/,
     );
@@ -130,15 +126,11 @@ describe('branding settings', () => {
     const items = ['read', 'write', 'delete', 'frobnicate'];
     fc.assert(
       fc.property(fc.subarray(items, { minLength: 1 }), fc.subarray(items), (request, output) => {
-        const own = new Map(
-          output.map((permission) => [`files:${permission}`, { en: `own words for ${permission}` }]),
-        );
+        const own = new Map(output.map((permission) => [`files:${permission}`, { en: `own words for ${permission}` }]));
         const sentences = describeScope(toScope(`files:${request.join(',')}`), MESSAGES.en, own);
         const expected = request.map((permission) => {
           if (output.includes(permission)) return `Own words for ${permission}`;
-          return (
-            { read: 'see', write: 'change', delete: 'delete', frobnicate: 'frobnicate' }[permission] ?? ''
-          );
+          return { read: 'see', write: 'change', delete: 'delete', frobnicate: 'frobnicate' }[permission] ?? '';
         });
         return expected.every((words) =>
           sentences.some((sentence) => sentence.toLowerCase().includes(words.toLowerCase())),
@@ -151,9 +143,7 @@ describe('branding settings', () => {
     const svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"><script>alert(1)</script></svg>';
     await configurePages({ logo: writePageFile('logo.svg', svg) });
     const page = await pages.browser().get(BASE);
-    expect(page.text).toContain(
-      `<img src="data:image/svg+xml;base64,${Buffer.from(svg).toString('base64')}" alt="">`,
-    );
+    expect(page.text).toContain(`<img src="data:image/svg+xml;base64,${Buffer.from(svg).toString('base64')}" alt="">`);
     expect(page.headers['content-security-policy']).toContain('img-src data:;');
     expect(page.headers['content-security-policy']).toContain("default-src 'none'");
     await configurePages();
@@ -175,9 +165,7 @@ describe('branding settings', () => {
     expect(look(large)).toThrow(`pages.logo: ${large} is larger than 64 KiB`);
     expect(look(missing)).toThrow(`pages.logo: ${missing} does not exist`);
     const png = Buffer.from('89504e470d0a1a0a0000', 'hex');
-    expect(createTheme({ ...settings, logo: writePageFile('c', png) }).logo).toMatch(
-      /^data:image\/png;base64,/,
-    );
+    expect(createTheme({ ...settings, logo: writePageFile('c', png) }).logo).toMatch(/^data:image\/png;base64,/);
   });
 
   test('WCAG 2.2: text has a contrast of at least 4.5, icons and borders of at least 3', () => {

@@ -91,9 +91,7 @@ test('an approval is announced until its device has fetched the token, in the la
   const waiting = await alice.get(GRANTS);
   expect(waiting.text).toContain('You approved \u2068Report runner\u2069. It appears here once');
   expect(waiting.text).not.toContain('No apps or devices can act');
-  expect((await alice.open(`${GRANTS}?language=de`)).text).toContain(
-    'Sie haben \u2068Report runner\u2069 genehmigt.',
-  );
+  expect((await alice.open(`${GRANTS}?language=de`)).text).toContain('Sie haben \u2068Report runner\u2069 genehmigt.');
   // It is not shown to another user, or to alice in another browser.
   for (const name of ['bob', 'alice'])
     expect((await (await signIn(name)).get(GRANTS)).text).not.toContain('You approved');
@@ -173,12 +171,8 @@ test('the grant of another user cannot be seen or revoked, and looks like an unk
   expect((await send({ form_token: token, grant: grant.id })).status).toBe(403);
   expect((await send({ form_token: token })).status).toBe(403);
   expect((await send({ grant: own.id })).status).toBe(403);
-  expect((await send({ form_token: token, grant: own.id }, { origin: 'https://evil.test' })).status).toBe(
-    403,
-  );
-  expect((await send({ form_token: token, grant: own.id }, { 'sec-fetch-site': 'cross-site' })).status).toBe(
-    403,
-  );
+  expect((await send({ form_token: token, grant: own.id }, { origin: 'https://evil.test' })).status).toBe(403);
+  expect((await send({ form_token: token, grant: own.id }, { 'sec-fetch-site': 'cross-site' })).status).toBe(403);
   // Even with a valid token for this form, another user's grant cannot be revoked.
   expect(await isRevoked(grant)).toBe(false);
   expect(await isRevoked(own)).toBe(false);
@@ -255,11 +249,7 @@ test('signing out while the store is unreachable still replaces the cookie', asy
   const before = alice.cookie;
   pages.beforeStore = storeUnavailable;
   const token = formToken(page.text, `${BASE}/sign-out`);
-  const response = await alice.send(
-    'POST',
-    `${BASE}/sign-out`,
-    new URLSearchParams({ form_token: token }).toString(),
-  );
+  const response = await alice.send('POST', `${BASE}/sign-out`, new URLSearchParams({ form_token: token }).toString());
   expect(response.status).toBe(303);
   expect(alice.cookie).not.toBe(before);
   expect((await alice.open(`${BASE}/review`)).text).not.toContain('Alice Example');

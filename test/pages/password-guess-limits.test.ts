@@ -89,8 +89,7 @@ test('a wrong password counts even if another directory accepts it for an accoun
 
 test('unknown names do not evict the counts of accounts from memory', async () => {
   const memory = createAttemptLimits({ now: () => 0 });
-  for (let guess = 0; guess < BUDGET; guess += 1)
-    expect(await memory.failuresByAccount.take('an account')).toBe(0);
+  for (let guess = 0; guess < BUDGET; guess += 1) expect(await memory.failuresByAccount.take('an account')).toBe(0);
   for (let name = 0; name < 20_000; name += 1) await memory.failuresByUnknownName.take(`name ${name}`);
   expect(await memory.failuresByAccount.take('an account')).toBeGreaterThan(0);
 });

@@ -81,10 +81,7 @@ describe.each(PROTOCOLS)('%s', (protocol) => {
     ['GET', '/?access_token=x', BROWSER, 400],
   ] as const)('other requests get JSON: %s %s', async (method, target, headers, status) => {
     const reply = await clients.send(protocol, { method, path: target, headers });
-    expect([reply.status, reply.headers['content-type']]).toEqual([
-      status,
-      'application/json; charset=utf-8',
-    ]);
+    expect([reply.status, reply.headers['content-type']]).toEqual([status, 'application/json; charset=utf-8']);
   });
 
   test('a valid token gets 404 as JSON', async () => {
@@ -134,8 +131,7 @@ describe.each(PROTOCOLS)('%s', (protocol) => {
 });
 
 test('pages that are disabled are not linked', async () => {
-  const fetchRoot = async (): Promise<string> =>
-    (await clients.send('HTTP/1.1', { path: '/', headers: BROWSER })).text;
+  const fetchRoot = async (): Promise<string> => (await clients.send('HTTP/1.1', { path: '/', headers: BROWSER })).text;
   await reconfigure((settings) => ({
     ...settings,
     pages: { myGrants: false },

@@ -1,13 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { LANGUAGES } from '../../src/domain/language.ts';
 import { englishMessages } from '../../src/pages/views/messages/english.ts';
-import {
-  axeViolations,
-  type BrowserWindow,
-  horizontalOverflow,
-  openWindow,
-  PHONE,
-} from '../support/chromium.ts';
+import { axeViolations, type BrowserWindow, horizontalOverflow, openWindow, PHONE } from '../support/chromium.ts';
 import { getHeading, listOverflowing, STATES, translate } from '../support/page-states.ts';
 import { pagesInBrowser } from './browser-states.ts';
 

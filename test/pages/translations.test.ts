@@ -67,8 +67,7 @@ test.each(LANGUAGES)('%s: times and dates are those of the time zone', (language
 
 test('apostrophes and ellipses are typographic in every language', () => {
   for (const language of LANGUAGES)
-    for (const [path, text] of listTexts(language))
-      expect(text, `${language}${path}`).not.toMatch(/['"]|\.\.\.| {2}/);
+    for (const [path, text] of listTexts(language)) expect(text, `${language}${path}`).not.toMatch(/['"]|\.\.\.| {2}/);
 });
 
 test('French has no-break spaces before double punctuation and inside quotation marks', () => {

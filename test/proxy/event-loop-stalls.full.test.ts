@@ -22,19 +22,13 @@ const STALL = `
 
 for (const workers of [1, 2])
   test(`X14 a stalled event loop is logged, new token requests are shed briefly, and the gateway recovers (${workers} workers)`, async () => {
-    const { server, folder, client } = await startHeldGateway(
-      workers,
-      { preStop: '0s', drain: '5s' },
-      onSignal(STALL),
-    );
+    const { server, folder, client } = await startHeldGateway(workers, { preStop: '0s', drain: '5s' }, onSignal(STALL));
     const [first, second, third] = [client(), client(), client()];
     const grant = await first.grant();
     for (const other of [second, third]) expect((await other.request({ path: '/health' })).status).toBe(200);
     const stalled = workers === 1 ? [server.pid] : server.workers;
     for (const pid of stalled) process.kill(pid, 'SIGWINCH');
-    await until('all processes are stalled', () =>
-      stalled.every((pid) => existsSync(folder.file(`stalled-${pid}`))),
-    );
+    await until('all processes are stalled', () => stalled.every((pid) => existsSync(folder.file(`stalled-${pid}`))));
 
     // Sent during the stall on open connections, and read when it ends.
     const shedding = first.post('/Authorize/Certificate', {

@@ -15,12 +15,8 @@ test('X-Forwarded-Host names the host of each request target, also with the head
     await upstream.close();
   });
   const targets = ['/1', '/2', 'http://b.example/3', '/4', 'http://b.example/5'];
-  for (const target of targets)
-    await rawRequest(proxy.port, `GET ${target} HTTP/1.1\r\nHost: a.example\r\n\r\n`);
-  const hosts = upstream.requests.map(({ target, headers }) => [
-    target,
-    new Map(headers).get('x-forwarded-host'),
-  ]);
+  for (const target of targets) await rawRequest(proxy.port, `GET ${target} HTTP/1.1\r\nHost: a.example\r\n\r\n`);
+  const hosts = upstream.requests.map(({ target, headers }) => [target, new Map(headers).get('x-forwarded-host')]);
   expect(hosts).toEqual([
     ['/1', 'a.example'],
     ['/2', 'a.example'],

@@ -16,11 +16,7 @@ import {
   type RawResponse,
   rawRequest,
 } from '../support/raw-client.ts';
-import {
-  headerValues,
-  type RecordingUpstream,
-  startRecordingUpstream,
-} from '../support/recording-upstream.ts';
+import { headerValues, type RecordingUpstream, startRecordingUpstream } from '../support/recording-upstream.ts';
 
 let upstream: RecordingUpstream;
 let proxy: ProxyHarness;
@@ -58,8 +54,7 @@ describe('a request gets new framing and remains a single request', () => {
   test('H17 a trailer does not reach the upstream', async () => {
     const body = `${chunk('abc')}0\r\nX-Forwarded-User: evil\r\nX-Gatehouse-Identity: evil\r\n\r\n`;
     expect(
-      (await send({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED, 'Trailer: X-Forwarded-User'], body }))
-        .status,
+      (await send({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED, 'Trailer: X-Forwarded-User'], body })).status,
     ).toBe(200);
     const [seen] = upstream.requests;
     expect([seen?.body, seen?.trailers]).toEqual(['abc', []]);
@@ -97,9 +92,7 @@ describe('a request gets new framing and remains a single request', () => {
   test('H26 a GET with a body is framed correctly, and so is the request after it', async () => {
     const client = await connectRaw(proxy.port);
     try {
-      client.send(
-        writeMessage({ line: 'GET /files/1 HTTP/1.1', headers: ['Content-Length: 3'], body: 'abc' }),
-      );
+      client.send(writeMessage({ line: 'GET /files/1 HTTP/1.1', headers: ['Content-Length: 3'], body: 'abc' }));
       const first = await client.until((text) => isCompleteResponse(text));
       client.send(writeMessage({ line: 'GET /files/2 HTTP/1.1' }));
       await client.until((text) => isCompleteResponse(text.slice(first.length)));
@@ -118,9 +111,7 @@ describe('a request gets new framing and remains a single request', () => {
       const body = `${chunk(SMUGGLED)}0\r\n\r\n`;
       const { status } = await send({ line: `${method} /files/1 HTTP/1.1`, headers: [CHUNKED], body });
       expect(status).toBe(200);
-      expect(upstream.requests.map(({ target, body: got }) => [target, got])).toEqual([
-        ['/files/1', SMUGGLED],
-      ]);
+      expect(upstream.requests.map(({ target, body: got }) => [target, got])).toEqual([['/files/1', SMUGGLED]]);
     });
 
   test('H32 Expect does not let a forged identity header through', async () => {
@@ -137,9 +128,7 @@ describe('a request gets new framing and remains a single request', () => {
     } finally {
       client.destroy();
     }
-    expect(headerValues(upstream.requests[0], 'x-forwarded-user')).toEqual([
-      expect.stringMatching(/^local:/),
-    ]);
+    expect(headerValues(upstream.requests[0], 'x-forwarded-user')).toEqual([expect.stringMatching(/^local:/)]);
     expect(upstream.bytes()).not.toContain('evil');
   });
 
@@ -152,15 +141,9 @@ describe('a request gets new framing and remains a single request', () => {
     const empty = await send({ line: 'POST /files/3 HTTP/1.1', headers: ['Content-Length: 0'] });
     expect(empty.status).toBe(200);
     const [withLength, chunked, emptyRequest] = upstream.requests;
-    expect([withLength?.body === text, headerValues(withLength, 'content-length')]).toEqual([
-      true,
-      ['90000'],
-    ]);
+    expect([withLength?.body === text, headerValues(withLength, 'content-length')]).toEqual([true, ['90000']]);
     // A chunked body that arrived completely before it is forwarded gets a length.
-    const framing = [
-      ...headerValues(chunked, 'transfer-encoding'),
-      ...headerValues(chunked, 'content-length'),
-    ];
+    const framing = [...headerValues(chunked, 'transfer-encoding'), ...headerValues(chunked, 'content-length')];
     expect([chunked?.body === text, framing]).toEqual([true, [expect.stringMatching(/^(?:chunked|90000)$/)]]);
     expect([emptyRequest?.body, headerValues(emptyRequest, 'content-length')]).toEqual(['', ['0']]);
   });

@@ -69,32 +69,18 @@ describe.each([
     }));
 
   test('hosts of publicUrl, of routes and of hosts.allowed are listed, with any port', () =>
-    withSettings(
-      gateway,
-      withHosts({ allowed: ['API.test', '*.apps.test', '[::1]'], others: 'refuse' }),
-      async () => {
-        for (const host of [
-          'localhost',
-          'LOCALHOST:1',
-          'routed.test:99',
-          'api.test',
-          'a.b.apps.test',
-          '[::1]:8443',
-        ])
-          expect([host, await send(host)]).toEqual([host, 200]);
-        expect(getWarnings()).toEqual([]);
-      },
-    ));
+    withSettings(gateway, withHosts({ allowed: ['API.test', '*.apps.test', '[::1]'], others: 'refuse' }), async () => {
+      for (const host of ['localhost', 'LOCALHOST:1', 'routed.test:99', 'api.test', 'a.b.apps.test', '[::1]:8443'])
+        expect([host, await send(host)]).toEqual([host, 200]);
+      expect(getWarnings()).toEqual([]);
+    }));
 
   test('with others: refuse a request for another host is 421 and reaches no upstream', () =>
     withSettings(gateway, withHosts({ allowed: ['*.apps.test'], others: 'refuse' }), async () => {
       for (const host of ['evil.test', 'apps.test', 'xapps.test', '10.0.0.1', '[2001:db8::1]'])
         expect([host, await send(host)]).toEqual([host, 421]);
       expect(gateway.upstream.requests).toEqual([]);
-      expect(getWarnings().map((line) => [line['host'], line['decision']])).toContainEqual([
-        'evil.test',
-        'refused',
-      ]);
+      expect(getWarnings().map((line) => [line['host'], line['decision']])).toContainEqual(['evil.test', 'refused']);
     }));
 
   test('a probe that sends the address it connects to as Host is accepted', () =>

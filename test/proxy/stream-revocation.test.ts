@@ -373,10 +373,7 @@ describe('tokens.endStreams', () => {
     await revoke(gateway, token);
     advance();
     await until('both streams have ended', () => download.ending === 'truncated' && upload.status === 401);
-    await until(
-      'the upstream connections are closed',
-      () => streams.open.size === 0 && streams.uploads.running === 0,
-    );
+    await until('the upstream connections are closed', () => streams.open.size === 0 && streams.uploads.running === 0);
   });
 
   test('none: everything continues', async () => {
@@ -420,10 +417,7 @@ test('V14 while the keys of a trusted issuer are unavailable, only streams with 
     ],
   }));
   cleanups.push(() => gateway.close());
-  const [{ access_token: ownToken }, { access_token: revokedToken }] = [
-    await gateway.grant(),
-    await gateway.grant(),
-  ];
+  const [{ access_token: ownToken }, { access_token: revokedToken }] = [await gateway.grant(), await gateway.grant()];
   const foreign = await openSocket(gateway, await issuer.sign());
   const own = await openSocket(gateway, ownToken);
   const revoked = await openSocket(gateway, revokedToken);
@@ -452,8 +446,7 @@ test('a WebSocket counts as an open connection, and without a token it is closed
   cleanups.push(() => gateway.close());
   const first = await openSocket(gateway, '', '/open/1');
   await openSocket(gateway, '', '/open/2');
-  const openThird = () =>
-    openWebSocket({ port: gateway.port, path: '/open/3', token: '', ca: gateway.ca.pem });
+  const openThird = () => openWebSocket({ port: gateway.port, path: '/open/3', token: '', ca: gateway.ca.pem });
   const third = await openThird();
   expect(third.status).toBe(101);
   await until('the oldest is closed', () => first.isClosed());

@@ -2,13 +2,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { runCommand } from '../support/command-in-process.ts';
 import { type Reply, sendRequest } from '../support/https-client.ts';
 import { createCa, createCrl, type IssuedCertificate, issue, issueServer } from '../support/pki.ts';
-import {
-  createServeFolder,
-  type ServeFolder,
-  type ServeProcess,
-  startServe,
-  until,
-} from '../support/serve-process.ts';
+import { createServeFolder, type ServeFolder, type ServeProcess, startServe, until } from '../support/serve-process.ts';
 import { reload } from './reload-under-load.ts';
 
 const daysFromNow = (count: number): Date => new Date(Date.now() + count * 86_400_000);
@@ -91,19 +85,14 @@ test('a valid server certificate is not replaced by an expired one, and the rest
   // After a restart there is no previous one.
   await server.stop();
   const restarted = await startServe(folder);
-  expect(findProblems(restarted)).toMatchObject([
-    ['error', expect.stringContaining('clients reject connections')],
-  ]);
+  expect(findProblems(restarted)).toMatchObject([['error', expect.stringContaining('clients reject connections')]]);
 });
 
 test('client certificates of an expired or future CA are refused, after a start and after a reload', async () => {
   const folder = await createFolder();
   const expiredCa = await createCa({ name: 'expired', ...EXPIRED });
   const futureCa = await createCa({ name: 'future', notBefore: daysFromNow(1) });
-  const clients = [
-    await issue(expiredCa, { commonName: 'alice' }),
-    await issue(futureCa, { commonName: 'alice' }),
-  ];
+  const clients = [await issue(expiredCa, { commonName: 'alice' }), await issue(futureCa, { commonName: 'alice' })];
   folder.write('expired.pem', expiredCa.pem);
   folder.write('future.pem', futureCa.pem);
   folder.configure((settings) => ({
@@ -112,10 +101,7 @@ test('client certificates of an expired or future CA are refused, after a start 
   }));
   const server = await startServe(folder);
   expect(findProblems(server)).toEqual([
-    [
-      'error',
-      expect.stringMatching(/^certificates\.issuers\[1\]: .*expired\.pem expired on .*\(line \d+\)$/),
-    ],
+    ['error', expect.stringMatching(/^certificates\.issuers\[1\]: .*expired\.pem expired on .*\(line \d+\)$/)],
     ['error', expect.stringMatching(/^certificates\.issuers\[2\]: .*future\.pem is not valid before/)],
   ]);
   const expectRefusals = async (): Promise<void> => {
@@ -154,14 +140,9 @@ test('expired certificates of outgoing connections are reported with their setti
   expect(findProblems(server)).toEqual([
     [
       'error',
-      expect.stringMatching(
-        /^upstreams\.other\.ca: .*old-ca\.pem expired on .*fail: replace it \(line \d+\)$/,
-      ),
+      expect.stringMatching(/^upstreams\.other\.ca: .*old-ca\.pem expired on .*fail: replace it \(line \d+\)$/),
     ],
-    [
-      'error',
-      expect.stringMatching(/^upstreams\.other\.certificate: .*client\.pem expired on .*\(line \d+\)$/),
-    ],
+    ['error', expect.stringMatching(/^upstreams\.other\.certificate: .*client\.pem expired on .*\(line \d+\)$/)],
   ]);
 });
 
@@ -179,9 +160,8 @@ test('start failures and rejected reloads name setting, file and line as `gateho
   );
   const config = folder.file('gatehouse.yaml');
   const checked = await runCommand(['check', '-c', config, '--output', 'json']);
-  const [problem] = (
-    JSON.parse(checked.stdout) as { problems: { path: string; message: string; line: number }[] }
-  ).problems;
+  const [problem] = (JSON.parse(checked.stdout) as { problems: { path: string; message: string; line: number }[] })
+    .problems;
   const text = `listen.tls.certificate: ${folder.file('missing.pem')} does not exist (line ${problem?.line})`;
   expect(problem).toMatchObject({
     path: 'listen.tls.certificate',
@@ -193,8 +173,7 @@ test('start failures and rejected reloads name setting, file and line as `gateho
   server.signal('SIGHUP');
   const rejected = await until('the invalid port is reported', () =>
     server.log.find(
-      ({ event, problems }) =>
-        event === 'reload_rejected' && JSON.stringify(problems).includes('listen.port'),
+      ({ event, problems }) => event === 'reload_rejected' && JSON.stringify(problems).includes('listen.port'),
     ),
   );
   expect(rejected).toMatchObject({

@@ -50,8 +50,7 @@ const ENTRIES: Readonly<Record<string, SettingPath>> = {
 let folder: TempFolder;
 let settings: readonly FileSetting[];
 
-const load = (): LoadedConfig | InvalidConfig =>
-  loadSettings({ env: {}, file: folder.file('gatehouse.json') });
+const load = (): LoadedConfig | InvalidConfig => loadSettings({ env: {}, file: folder.file('gatehouse.json') });
 const listReadAt = (time: string): readonly FileSetting[] =>
   settings.filter(({ place }) => settingAt(place)?.readAt === time);
 
@@ -76,8 +75,7 @@ function findPlace(configuration: TreeObject, path: SchemaPath): SettingPath {
   const name = formatSchemaPath(path);
   const isPossible = (place: SettingPath): boolean => getAt(configuration, place.slice(0, -1)) !== undefined;
   const place = ENTRIES[name] ?? listPlaces(configuration, path).find(isPossible);
-  if (place === undefined)
-    throw new Error(`no place for ${name}: add its group to the configuration of this test`);
+  if (place === undefined) throw new Error(`no place for ${name}: add its group to the configuration of this test`);
   return place;
 }
 

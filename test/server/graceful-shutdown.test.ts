@@ -66,8 +66,7 @@ describe('graceful shutdown', () => {
     expireTimers(server);
     await until('idle connections are closed', () => unused.closed);
     for (const response of held) response.end('late, but here');
-    for (const { status, body } of await Promise.all(running))
-      expect([status, body]).toEqual([200, 'late, but here']);
+    for (const { status, body } of await Promise.all(running)) expect([status, body]).toEqual([200, 'late, but here']);
     expect(await server.ended).toEqual({ code: 0, signal: null });
     expect(server.errors()).toBe('');
   });
@@ -161,9 +160,7 @@ describe('graceful shutdown', () => {
     const { server, folder, client } = await startHeldGateway(1, ...HELD_PRE_STOP);
     const clients = Array.from({ length: 10 }, () => client());
     const grants = await Promise.all(clients.map((connected) => connected.grant()));
-    const refreshed = clients.map((connected, index) =>
-      connected.refresh(grants[index]?.refresh_token ?? ''),
-    );
+    const refreshed = clients.map((connected, index) => connected.refresh(grants[index]?.refresh_token ?? ''));
     // The next event-loop iteration writes the requests.
     await new Promise(setImmediate);
     server.signal('SIGTERM');
@@ -176,8 +173,7 @@ describe('graceful shutdown', () => {
     const next = await startServe(folder, { set: ['shutdown.preStop=0s'] });
     const again = connect(folder, next.port);
     onTestFinished(() => again.close());
-    for (const { json } of replies)
-      expect((await again.refresh(String(json['refresh_token']))).status).toBe(200);
+    for (const { json } of replies) expect((await again.refresh(String(json['refresh_token']))).status).toBe(200);
     expect(await next.stop()).toBe(0);
   });
 });

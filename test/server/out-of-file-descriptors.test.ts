@@ -3,13 +3,7 @@ import { readdirSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { sendRequest } from '../support/https-client.ts';
-import {
-  createServeFolder,
-  type ServeFolder,
-  type ServeProcess,
-  startServe,
-  until,
-} from '../support/serve-process.ts';
+import { createServeFolder, type ServeFolder, type ServeProcess, startServe, until } from '../support/serve-process.ts';
 
 let folder: ServeFolder;
 let server: ServeProcess;
@@ -34,8 +28,7 @@ test('S21 a process without free file descriptors accepts no connection, and acc
   const sockets: Socket[] = [];
   await until('no connection is accepted', async () => {
     // Connections beyond the limit are closed at once, and the next one takes the descriptor that this frees.
-    for (let count = 0; count < 50; count += 1)
-      sockets.push(connect(server.port, '127.0.0.1').on('error', () => {}));
+    for (let count = 0; count < 50; count += 1) sockets.push(connect(server.port, '127.0.0.1').on('error', () => {}));
     return !(await isReady());
   });
   for (const socket of sockets) socket.destroy();

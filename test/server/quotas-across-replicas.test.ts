@@ -48,8 +48,7 @@ test('a caller on one replica gets exactly its limit, and the others learn of it
   const { all } = await fleet(2, withLimit);
   const { access_token: token } = await atIndex(all, 0).grant();
   let allowed = 0;
-  for (let index = 0; index < 2 * BURST; index += 1)
-    if (await isAllowed(atIndex(all, 0), token)) allowed += 1;
+  for (let index = 0; index < 2 * BURST; index += 1) if (await isAllowed(atIndex(all, 0), token)) allowed += 1;
   expect(allowed).toBe(BURST);
   await until('the other replica knows', async () => !(await isAllowed(atIndex(all, 1), token)));
 });

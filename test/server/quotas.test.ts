@@ -50,8 +50,7 @@ function startProcesses(count = PROCESSES) {
   const quotas = registries.map((registry, index) =>
     registry.open(LIMITED, SETTINGS, scopes[index] as ResourceScope)?.get(LIMITED[0] as AccessRule),
   );
-  const send = (index: number): boolean =>
-    (quotas[index] as Quota).take(undefined, '192.0.2.1', time) === undefined;
+  const send = (index: number): boolean => (quotas[index] as Quota).take(undefined, '192.0.2.1', time) === undefined;
   return {
     now,
     registries,
@@ -70,8 +69,7 @@ function startProcesses(count = PROCESSES) {
     setUnreachable: (value: boolean) => void (isUnreachable = value),
     /** Makes the supervisor evict the counts of all other names. */
     flood: async (): Promise<void> => {
-      for (let index = 0; index <= 50_000; index += 1)
-        await supervisor.take(`flood ${index}`, limit.rate, 1, true);
+      for (let index = 0; index <= 50_000; index += 1) await supervisor.take(`flood ${index}`, limit.rate, 1, true);
     },
     send,
     /** Sends requests until one is refused, and returns how many were allowed. */
@@ -170,8 +168,7 @@ test('names of shared buckets do not depend on the position of a route, and diff
   for (let index = 0; index < BURST - 1; index += 1)
     expect(quotas?.get(rules[1] as AccessRule)?.take(undefined, '', NOW)).toBeUndefined();
   expect(quotas?.get(rules[1] as AccessRule)?.take(undefined, '', NOW)).toMatchObject({ limit: 'route' });
-  for (const one of [0, 2, 3])
-    expect(quotas?.get(rules[one] as AccessRule)?.take(undefined, '', NOW)).toBeUndefined();
+  for (const one of [0, 2, 3]) expect(quotas?.get(rules[one] as AccessRule)?.take(undefined, '', NOW)).toBeUndefined();
   expect(names.size).toBe(0);
 });
 

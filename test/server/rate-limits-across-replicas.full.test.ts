@@ -19,11 +19,7 @@ const isRequestLimited = async (gateway: TestGateway, from: string): Promise<boo
 /** What two gateways may accept beyond a limit of 20: each half a bucket, before it knows what the other has accepted. */
 const MAX_EXCESS = 20;
 
-async function countAccepted(
-  gateways: readonly TestGateway[],
-  requests: number,
-  from: string,
-): Promise<number> {
+async function countAccepted(gateways: readonly TestGateway[], requests: number, from: string): Promise<number> {
   let accepted = 0;
   for (let index = 0; index < requests; index += 1)
     if (!(await isRequestLimited(atIndex(gateways, index), from))) accepted += 1;
@@ -67,8 +63,7 @@ test('without Redis, each gateway enforces its share of the limit', async () => 
   for (const relay of relays) relay.set('refuse');
   for (const gateway of all) {
     let accepted = 0;
-    for (let index = 0; index < 25; index += 1)
-      if (!(await isRequestLimited(gateway, '203.0.113.7'))) accepted += 1;
+    for (let index = 0; index < 25; index += 1) if (!(await isRequestLimited(gateway, '203.0.113.7'))) accepted += 1;
     expect(accepted).toBe(10);
   }
   for (const relay of relays) relay.set('pass');
@@ -77,9 +72,7 @@ test('without Redis, each gateway enforces its share of the limit', async () => 
   await vi.waitFor(() => atIndex(all, 1).server.store.probe(), { timeout: 20_000 });
   const first = await countAccepted(all.slice(0, 1), 60, '203.0.113.77');
   expect(first).toBeGreaterThan(10);
-  expect(first + (await countAccepted(all.slice(1), 60, '203.0.113.77'))).toBeLessThanOrEqual(
-    20 + MAX_EXCESS,
-  );
+  expect(first + (await countAccepted(all.slice(1), 60, '203.0.113.77'))).toBeLessThanOrEqual(20 + MAX_EXCESS);
 });
 
 test('D18 pending device requests are limited over two gateways, in all, per client and per address', async () => {
@@ -94,8 +87,7 @@ test('D18 pending device requests are limited over two gateways, in all, per cli
     ).status;
   const many = async (count: number, clientId: string, from: (index: number) => string): Promise<number> => {
     const statuses: number[] = [];
-    for (let index = 0; index < count; index += 1)
-      statuses.push(await requestDevice(index, clientId, from(index)));
+    for (let index = 0; index < count; index += 1) statuses.push(await requestDevice(index, clientId, from(index)));
     return statuses.filter((status) => status === 200).length;
   };
   expect(await many(10, 'report-runner', () => '203.0.113.30')).toBe(2);

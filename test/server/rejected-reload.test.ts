@@ -1,12 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import {
-  createKeyringFile,
-  readKeyringFile,
-  rotateKeyring,
-  writeKeyringFile,
-} from '../../src/tokens/keyring-file.ts';
+import { createKeyringFile, readKeyringFile, rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { createCa, issueServer } from '../support/pki.ts';
 import { startRedis } from '../support/redis-server.ts';
 import { scrape } from '../support/scrape.ts';
@@ -94,23 +89,14 @@ async function prepareCertificate(key: 'rsa1024' | 'p256', files: readonly ('pem
 
 /** What is wrong with the new configuration, and the problem that is reported. */
 const FAULTS: readonly (readonly [string, RegExp, () => Promise<(folder: ServeFolder) => void>])[] = [
-  [
-    'a certificate that OpenSSL refuses',
-    /^listen\.tls: /,
-    () => prepareCertificate('rsa1024', ['pem', 'keyPem']),
-  ],
+  ['a certificate that OpenSSL refuses', /^listen\.tls: /, () => prepareCertificate('rsa1024', ['pem', 'keyPem'])],
   ['a private key of another certificate', /server-key\.pem/, () => prepareCertificate('p256', ['pem'])],
   [
     'a key file without the keys of the store',
     /lacks the key/,
-    async () => (folder) =>
-      writeKeyringFile(folder.file('keys.json'), createKeyringFile('EdDSA'), { replace: true }),
+    async () => (folder) => writeKeyringFile(folder.file('keys.json'), createKeyringFile('EdDSA'), { replace: true }),
   ],
-  [
-    'an unreadable key file',
-    /^keys\.file: /,
-    async () => (folder) => void folder.write('keys.json', 'being written'),
-  ],
+  ['an unreadable key file', /^keys\.file: /, async () => (folder) => void folder.write('keys.json', 'being written')],
 ];
 
 test('O05 a rejected reload changes nothing: limits, keys, metrics and peers stay the same', async () => {
@@ -184,9 +170,7 @@ test('rejected reloads leave no file, socket or thread open', async () => {
   const before = count();
   for (let index = 1; index <= RELOADS; index += 1) await reject(index);
   // The process itself may open a connection or start a thread meanwhile, but not one for each reload.
-  await until('everything is closed', () =>
-    count().every((open, kind) => open - (before[kind] ?? 0) < RELOADS / 4),
-  );
+  await until('everything is closed', () => count().every((open, kind) => open - (before[kind] ?? 0) < RELOADS / 4));
 });
 
 test('rejected reloads leave no resource of the event loop behind', async () => {

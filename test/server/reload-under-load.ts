@@ -59,8 +59,7 @@ export function startLoad(options: LoadOptions): SteadyLoad {
   return load;
 }
 
-const count = (server: ServeProcess, event: string): number =>
-  server.log.filter((line) => line.event === event).length;
+const count = (server: ServeProcess, event: string): number => server.log.filter((line) => line.event === event).length;
 
 /**
  * Makes a change, sends SIGHUP, and waits for the outcome. The file watcher also reloads, possibly later, so the second of two
@@ -106,11 +105,7 @@ export async function reloadUnderLoad(rounds: number): Promise<void> {
         'gatehouse.yaml',
         'listen: { behindTls: true }\ncertificates: { issuers: [nowhere.pem], directory: x }\n',
       ),
-    () =>
-      folder.write(
-        'gatehouse.yaml',
-        'listen: { behindTls: true }\nroutes: [{ path: "/a/../b", public: true }]\n',
-      ),
+    () => folder.write('gatehouse.yaml', 'listen: { behindTls: true }\nroutes: [{ path: "/a/../b", public: true }]\n'),
     () => folder.write('gatehouse.yaml', ''),
   ];
   await reload(server, applyValid('first'), 'reloaded');

@@ -70,10 +70,7 @@ test('O09 removing or adding an issuer also applies to open connections', async 
   const known = connectClient(folder, server);
   const grant = (client: Client) =>
     client.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files:read' });
-  const statuses = async (): Promise<readonly number[]> => [
-    (await grant(known)).status,
-    (await grant(other)).status,
-  ];
+  const statuses = async (): Promise<readonly number[]> => [(await grant(known)).status, (await grant(other)).status];
   expect(await statuses()).toEqual([200, 401]);
   for (const [pem, expected] of [
     [otherCa.pem, [401, 200]],
@@ -81,9 +78,7 @@ test('O09 removing or adding an issuer also applies to open connections', async 
   ] as const) {
     folder.write('ca.pem', pem);
     server.signal('SIGHUP');
-    await until(`the certificates get ${expected.join()}`, async () =>
-      isDeepStrictEqual(await statuses(), expected),
-    );
+    await until(`the certificates get ${expected.join()}`, async () => isDeepStrictEqual(await statuses(), expected));
   }
   expect(await server.stop()).toBe(0);
 });

@@ -46,9 +46,7 @@ export async function startReplicas(
 export async function startReplicasOnRedis(count: number, change = (settings: SettingsInput) => settings) {
   const redis = await startRedis();
   onTestFinished(() => redis.stop());
-  return startReplicas(count, (settings) =>
-    change({ ...settings, store: { type: 'redis', url: redis.url } }),
-  );
+  return startReplicas(count, (settings) => change({ ...settings, store: { type: 'redis', url: redis.url } }));
 }
 
 export const withOpaqueTokens = (settings: SettingsInput): SettingsInput => ({

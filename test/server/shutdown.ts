@@ -47,10 +47,7 @@ async function startLoaded(workers: number, preStop = '0s', options?: StartOptio
 }
 
 const waitUntilDraining = (server: ServeProcess, processes: number): Promise<boolean> =>
-  until(
-    'every process is draining',
-    () => server.log.filter(({ event }) => event === 'draining').length === processes,
-  );
+  until('every process is draining', () => server.log.filter(({ event }) => event === 'draining').length === processes);
 
 const requestSlow = async (client: Client) => {
   const { access_token: token } = await client.grant();
@@ -74,8 +71,7 @@ export function testShutdown(workers: 1 | 2): void {
 
   test(`O01 SIGTERM with ${processModel}: not ready, running requests complete, idle connections close, exit code 0`, async () => {
     const { server, folder, held, client } = await startLoaded(workers);
-    const clients =
-      workers === 1 ? [client(), client()] : await connectToEachWorker(folder, server, folder.alice);
+    const clients = workers === 1 ? [client(), client()] : await connectToEachWorker(folder, server, folder.alice);
     onTestFinished(() => clients.forEach((connected) => connected.close()));
     const idle = client();
     const { socket: connection } = await idle.request({ path: '/health' });

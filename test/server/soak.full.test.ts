@@ -3,12 +3,11 @@ import { http2Load } from '../../tools/soak/http2-load.ts';
 import { soak } from '../../tools/soak/soak.ts';
 
 test('O12 a minute of mixed load: no request fails, and memory and descriptors do not grow', async () => {
-  const { failures, samples, heapSamples, anonymousGrowth, completed, rejected, lagP99, exitCode } =
-    await soak({
-      seconds: 60,
-      warmUpSeconds: 20,
-      everySeconds: 4,
-    });
+  const { failures, samples, heapSamples, anonymousGrowth, completed, rejected, lagP99, exitCode } = await soak({
+    seconds: 60,
+    warmUpSeconds: 20,
+    everySeconds: 4,
+  });
   expect(failures).toEqual([]);
   expect(completed - rejected).toBeGreaterThan(1_000);
   const half = Math.floor(samples.length / 2);

@@ -40,9 +40,7 @@ test.each([1, 2])(
       const response = await fetch(`http://127.0.0.1:${adminPort}${path}`);
       return [response.status, await response.text()];
     };
-    const [liveStatus] = await until('the admin listener is open', () =>
-      probe('/livez').catch(() => undefined),
-    );
+    const [liveStatus] = await until('the admin listener is open', () => probe('/livez').catch(() => undefined));
     expect(liveStatus).toBe(200);
     const [status, text] = await probe('/readyz?verbose');
     expect(status).toBe(503);

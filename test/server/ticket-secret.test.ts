@@ -29,9 +29,7 @@ function createSharedStore() {
     };
   const notes: Store['notes'] = {
     read: request((name) => stored.read(name)),
-    create: request((name, ...rest: [Readonly<Record<string, string>>, number]) =>
-      stored.create(name, ...rest),
-    ),
+    create: request((name, ...rest: [Readonly<Record<string, string>>, number]) => stored.create(name, ...rest)),
     replace: (...args) => stored.replace(...args),
   };
   return {
@@ -101,10 +99,7 @@ describe('the session ticket secret', () => {
 
   test('changes for all processes at the end of the period, and the old secret is erased from memory and store', async () => {
     const shared = createSharedStore();
-    const [processA, processB] = [
-      await startProcess(shared, () => keys),
-      await startProcess(shared, () => keys),
-    ];
+    const [processA, processB] = [await startProcess(shared, () => keys), await startProcess(shared, () => keys)];
     const first = processA.current();
     const before = processA.hex();
     const [name = ''] = shared.names;
@@ -121,10 +116,7 @@ describe('the session ticket secret', () => {
 
   test('of the next period is fetched in advance, so that the rotation works while the store is unreachable', async () => {
     const shared = createSharedStore();
-    const [processA, processB] = [
-      await startProcess(shared, () => keys),
-      await startProcess(shared, () => keys),
-    ];
+    const [processA, processB] = [await startProcess(shared, () => keys), await startProcess(shared, () => keys)];
     const before = processA.hex();
     shared.advance(ROTATION_SECONDS / 2 - 60);
     for (const rotation of [processA, processB]) rotation.check();
@@ -145,10 +137,7 @@ describe('the session ticket secret', () => {
 
   test('is private to the process while the store is unreachable, never the old processA, and shared again afterwards', async () => {
     const shared = createSharedStore();
-    const [processA, processB] = [
-      await startProcess(shared, () => keys),
-      await startProcess(shared, () => keys),
-    ];
+    const [processA, processB] = [await startProcess(shared, () => keys), await startProcess(shared, () => keys)];
     const before = processA.hex();
     shared.setUnreachable(true);
     shared.advance(ROTATION_SECONDS / 2 + 1);
@@ -175,10 +164,7 @@ describe('the session ticket secret', () => {
   test('changes after a key rotation, when the new key becomes active', async () => {
     const shared = createSharedStore();
     let file = keys;
-    const [processA, processB] = [
-      await startProcess(shared, () => file),
-      await startProcess(shared, () => file),
-    ];
+    const [processA, processB] = [await startProcess(shared, () => file), await startProcess(shared, () => file)];
     const before = processA.hex();
     file = rotateKeyring(keys, { alg: 'EdDSA', now: shared.now(), publishBefore: 600 });
     for (const rotation of [processA, processB]) rotation.check();

@@ -30,9 +30,7 @@ export default function setUp(): () => Promise<void> {
         if (isStartedByRun) endProcess(pid);
         return `process ${pid}: ${command}`;
       }),
-      ...readdirSync(folder, { recursive: true }).map(
-        (name) => `temporary file ${join(folder, String(name))}`,
-      ),
+      ...readdirSync(folder, { recursive: true }).map((name) => `temporary file ${join(folder, String(name))}`),
       ...listUntracked()
         .filter((line) => !before.includes(line))
         .map((line) => `file in the checkout: ${line.slice(3)}`),

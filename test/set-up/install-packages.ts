@@ -28,6 +28,5 @@ export async function installPackages(packages: readonly string[]): Promise<void
   });
   createInterface(child.stderr).on('line', (line) => output.push(line));
   const [code] = (await once(child, 'close')) as [number | null];
-  if (code !== 0)
-    throw new Error(`${output.slice(-20).join('\n')}\nThis failed (exit code ${code}): ${command}`);
+  if (code !== 0) throw new Error(`${output.slice(-20).join('\n')}\nThis failed (exit code ${code}): ${command}`);
 }

@@ -36,9 +36,7 @@ async function installPrograms(): Promise<void> {
   const command = installCommand(missing);
   if (process.geteuid?.() !== 0 || !isInstalled('apt-get')) {
     const files = skippedFiles().files.filter((file) => !file.endsWith('.full.test.ts'));
-    console.log(
-      `Not installed: ${packages.join(', ')}. ${files.length} test files that need them will be skipped.`,
-    );
+    console.log(`Not installed: ${packages.join(', ')}. ${files.length} test files that need them will be skipped.`);
     console.log(`To run them too, install the packages as root:\n  ${command}`);
     return;
   }

@@ -59,8 +59,7 @@ export const getPythonProgram = (program: keyof typeof PYTHON_PACKAGES): string 
  */
 export function needs(...programs: readonly Program[]): void {
   const missing = programs.filter((program) => !isInstalled(program));
-  if (missing.length > 0)
-    throw new Error(`not installed: ${missing.join(', ')}; run: ${installCommand(missing)}`);
+  if (missing.length > 0) throw new Error(`not installed: ${missing.join(', ')}; run: ${installCommand(missing)}`);
 }
 
 export const isInstalled = (program: string): boolean =>
@@ -130,8 +129,7 @@ function listNeeded(file: string, known: Map<string, ReadonlySet<string>>): Read
     for (const [, program = ''] of list.matchAll(/'([^']+)'/g)) found.add(program);
   for (const [, path = ''] of source.matchAll(/ from '(\.[^']+\.ts)'/g)) {
     const imported = resolve(dirname(file), path);
-    if (imported.startsWith(join(ROOT, 'test')))
-      for (const program of listNeeded(imported, known)) found.add(program);
+    if (imported.startsWith(join(ROOT, 'test'))) for (const program of listNeeded(imported, known)) found.add(program);
   }
   return found;
 }

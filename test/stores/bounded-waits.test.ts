@@ -88,9 +88,7 @@ test('a start that never catches up with the revocation log fails', async () => 
     ...real,
     async heartbeat(...args) {
       heartbeats += 1;
-      await control.execute((redis) =>
-        redis.hset(keys.head, 'last', `${Date.now() + 60_000 + heartbeats}-0`),
-      );
+      await control.execute((redis) => redis.hset(keys.head, 'last', `${Date.now() + 60_000 + heartbeats}-0`));
       return real.heartbeat(...args);
     },
   };

@@ -18,9 +18,7 @@ const countEntries = async (path: string): Promise<number> => {
     maxDbs: 16,
     encoding: 'binary',
   });
-  const count = [
-    ...root.openDB<Buffer, [string, string]>('grantsByIdentity', { encoding: 'binary' }).getKeys(),
-  ].length;
+  const count = [...root.openDB<Buffer, [string, string]>('grantsByIdentity', { encoding: 'binary' }).getKeys()].length;
   await root.close();
   return count;
 };

@@ -1,11 +1,7 @@
 import { createHmac, hkdfSync, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
-import type {
-  RecordAuthenticator,
-  RecordKind,
-  RecordLocation,
-} from '../../src/ports/record-authenticator.ts';
+import type { RecordAuthenticator, RecordKind, RecordLocation } from '../../src/ports/record-authenticator.ts';
 import { KEEP_FOREVER, type Store } from '../../src/ports/store.ts';
 import { openEmbeddedStore } from '../../src/stores/embedded/store.ts';
 import { openRedisStore } from '../../src/stores/redis/store.ts';
@@ -152,9 +148,7 @@ describe.each(STORES)('$name', ({ createTestStore }) => {
       expect(await userCodes.read('code')).toBeUndefined();
       expect(refused.toSorted()).toEqual(
         [
-          ...['identity', 'moved', 'prolonged', 'cut', 'longer', 'spelled'].map(
-            (id) => `grants ${id} mac_wrong`,
-          ),
+          ...['identity', 'moved', 'prolonged', 'cut', 'longer', 'spelled'].map((id) => `grants ${id} mac_wrong`),
           'grants bare mac_missing',
           'devices request mac_wrong',
           'devices as-grant mac_wrong',
@@ -175,9 +169,7 @@ describe.each(STORES)('$name', ({ createTestStore }) => {
       for (const id of ['kept', 'altered', 'removed']) await notes.create(id, { at: 'first' }, KEEP_FOREVER);
     });
     const strict = testAuthenticator({ onRefused }, testKeyring('mold', 'mnew'));
-    await withRawRecords(testStore, (raw) =>
-      tamper(raw, 'notes', 'altered', (text) => text.replace('first', 'other')),
-    );
+    await withRawRecords(testStore, (raw) => tamper(raw, 'notes', 'altered', (text) => text.replace('first', 'other')));
     await withStore(testStore, strict, async ({ notes }) => {
       expect(await notes.read('altered')).toBeUndefined();
       const outcomes = await Promise.all(
@@ -253,14 +245,7 @@ describe('the MAC of a record', () => {
   test('equals HMAC-SHA-256 of node:crypto for texts of every length and alphabet', () => {
     const key = randomBytes(32);
     const mac = createHmacSha256(key);
-    const lengths = [
-      ...Array.from({ length: 200 }, (_, length) => length),
-      5_460,
-      5_461,
-      5_462,
-      5_463,
-      20_000,
-    ];
+    const lengths = [...Array.from({ length: 200 }, (_, length) => length), 5_460, 5_461, 5_462, 5_463, 20_000];
     for (const letter of ['a', 'ä', '€', '😀', '\ud800'])
       for (const length of lengths) {
         const text = letter.repeat(length).slice(0, length);

@@ -13,12 +13,7 @@ const unknown = { clientId: 'c', identity: 'i', issuedAt: NOW };
 /** A few ids with a common prefix, so that they are adjacent in the table, and ids of other forms. */
 const idArbitrary = fc.oneof(
   fc.integer({ min: 0, max: 3 }).map((last) => `AAAAAAAAAAAAAAAAAAAAA${'AB_9'[last]}`),
-  fc.constantFrom(
-    'AAAAAAAAAAAAAAAAAAABAA',
-    'AAAAAAABAAAAAAAAAAAAAA',
-    'BAAAAAAAAAAAAAAAAAAAAA',
-    '_'.repeat(22),
-  ),
+  fc.constantFrom('AAAAAAAAAAAAAAAAAAABAA', 'AAAAAAABAAAAAAAAAAAAAA', 'BAAAAAAAAAAAAAAAAAAAAA', '_'.repeat(22)),
   fc.constantFrom(
     'g1',
     '',
@@ -70,9 +65,7 @@ test('the view agrees with a plain map, for any additions, lookups and sweeps', 
           for (const generation of [0, 3, 5, 2 ** 32 - 2, 2 ** 32 - 1, 2 ** 39, Number.MAX_SAFE_INTEGER]) {
             const entry = model.get(id);
             const limit = entry !== undefined && lookupTime < entry.keepUntil ? entry.limit : 0;
-            expect(view.isRevoked({ ...unknown, grantId: id, generation }, lookupTime)).toBe(
-              generation < limit,
-            );
+            expect(view.isRevoked({ ...unknown, grantId: id, generation }, lookupTime)).toBe(generation < limit);
           }
       },
     ),
@@ -96,8 +89,7 @@ test('stored ids are returned unchanged', () => {
   const ids = Array.from({ length: 5_000 }, randomGrantId);
   for (const [index, id] of ids.entries()) grants.set(id, { limit: index, keepUntil: NOW + index });
   expect(new Set(Array.from(grants.entries(), ([id]) => id))).toEqual(new Set(ids));
-  for (const [index, id] of ids.entries())
-    expect(grants.get(id)).toEqual({ limit: index, keepUntil: NOW + index });
+  for (const [index, id] of ids.entries()) expect(grants.get(id)).toEqual({ limit: index, keepUntil: NOW + index });
   for (const id of ids.slice(0, 2_500)) grants.delete(id);
   expect(grants.size()).toBe(2_500);
   expect(ids.map((id) => grants.get(id) !== undefined)).toEqual(ids.map((_, index) => index >= 2_500));

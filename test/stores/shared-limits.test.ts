@@ -30,8 +30,7 @@ const kinds: readonly (readonly [string, (now: () => number) => Promise<SharedLi
     async (now) => {
       const counted = createMemoryLimits({ now });
       const worker: RateLimitClient = createRateLimitClient(
-        (request) =>
-          void handleRateLimitRequest(counted, request).then((response) => worker.onResponse(response)),
+        (request) => void handleRateLimitRequest(counted, request).then((response) => worker.onResponse(response)),
         1,
       );
       return worker;
@@ -94,9 +93,7 @@ describe.each(kinds)('counts in %s', (_, openLimits) => {
     const limits = await openLimits(() => now);
     const levels = await Promise.all(Array.from({ length: 50 }, () => limits.take('a', rate, 1)));
     expect(levels.filter((level) => level >= 1)).toHaveLength(3);
-    const counts = await Promise.all(
-      Array.from({ length: 50 }, () => limits.count('a', { max: 7, seconds: 60 }, 1)),
-    );
+    const counts = await Promise.all(Array.from({ length: 50 }, () => limits.count('a', { max: 7, seconds: 60 }, 1)));
     expect(counts.filter((before) => before < 7)).toHaveLength(7);
   });
 
@@ -211,9 +208,7 @@ describe.each(kinds)('counts in %s', (_, openLimits) => {
       expect(await admitMany('A a x', 1)).toEqual([]);
       now += 2;
       expect(await admitMany('A a x', 12)).toHaveLength(10);
-      expect((await limits.admit(`${limit} beside it`, createEntry('A a x'), pendingLimits)).admitted).toBe(
-        true,
-      );
+      expect((await limits.admit(`${limit} beside it`, createEntry('A a x'), pendingLimits)).admitted).toBe(true);
     });
 
     test('there are never more pending entries than allowed, and no small network is evicted', async () => {

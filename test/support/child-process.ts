@@ -71,8 +71,7 @@ export function spawnChild(
   const texts = { stdout: '', stderr: '', output: '' };
   const collect = (name: 'stdout' | 'stderr', text: string): void => {
     for (const stream of [name, 'output'] as const)
-      texts[stream] =
-        outputLimit === undefined ? texts[stream] + text : (texts[stream] + text).slice(-outputLimit);
+      texts[stream] = outputLimit === undefined ? texts[stream] + text : (texts[stream] + text).slice(-outputLimit);
   };
   for (const name of ['stdout', 'stderr'] as const) {
     child[name].setEncoding('utf8').on('data', (text: string) => collect(name, text));

@@ -1,12 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import {
-  type Browser,
-  type BrowserContext,
-  type BrowserContextOptions,
-  chromium,
-  type Page,
-} from 'playwright-core';
+import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
 import { needs } from '../set-up/programs.ts';
 
 needs('chromium');
@@ -35,10 +29,7 @@ export interface BrowserWindow {
   close(): Promise<void>;
 }
 
-export async function openWindow(
-  browser: Browser,
-  options: BrowserContextOptions = {},
-): Promise<BrowserWindow> {
+export async function openWindow(browser: Browser, options: BrowserContextOptions = {}): Promise<BrowserWindow> {
   const context = await browser.newContext({
     locale: 'en-GB',
     ignoreHTTPSErrors: true,

@@ -24,9 +24,7 @@ export interface ClientGateway {
   close(): Promise<void>;
 }
 
-export async function startClientGateway(
-  change: SettingsChange = (settings) => settings,
-): Promise<ClientGateway> {
+export async function startClientGateway(change: SettingsChange = (settings) => settings): Promise<ClientGateway> {
   const gateway = await startGateway((settings) =>
     change({
       ...settings,

@@ -11,8 +11,7 @@ const toVector = (lengthBytes: number, ...parts: readonly Buffer[]): Buffer => {
 const toUint16 = (...values: readonly number[]): Buffer =>
   Buffer.from(values.flatMap((value) => [value >> 8, value & 0xff]));
 
-const toExtension = (type: number, content: Buffer): Buffer =>
-  Buffer.concat([toUint16(type), toVector(2, content)]);
+const toExtension = (type: number, content: Buffer): Buffer => Buffer.concat([toUint16(type), toVector(2, content)]);
 
 /** Every group up to brainpoolP512r1tls13, and the finite-field groups of RFC 7919. */
 const GROUPS = [...Array.from({ length: 0x22 }, (_, index) => index + 1), 256, 257, 258, 259, 260];

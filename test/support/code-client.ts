@@ -88,8 +88,7 @@ export function createCodeFlow(gateway: TestGateway, pkce = createPkce()): CodeF
         ...changes,
       }),
     authorize(changes = {}, headers = {}) {
-      const query =
-        typeof changes === 'string' ? changes : new URLSearchParams(flow.parameters(changes)).toString();
+      const query = typeof changes === 'string' ? changes : new URLSearchParams(flow.parameters(changes)).toString();
       return browser.get(`/authsvc/oauth2/authorize?${query}`, {
         'sec-fetch-site': 'cross-site',
         ...headers,

@@ -20,10 +20,7 @@ const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
 const { NODE_COMPILE_CACHE = '' } = process.env;
 
 /** Runs `gatehouse …` as a process with a minimal environment. */
-export async function runGatehouse(
-  args: readonly string[],
-  options: RunOptions = {},
-): Promise<CommandResult> {
+export async function runGatehouse(args: readonly string[], options: RunOptions = {}): Promise<CommandResult> {
   const { env = {}, cwd, input = '', node = process.execPath, nodeArgs = [], timeoutMs = 30_000 } = options;
   const { code, stdout, stderr } = await runChild([node, ...nodeArgs, ENTRY, ...args], {
     env: { PATH: process.env['PATH'] ?? '', NODE_COMPILE_CACHE, ...env },

@@ -23,10 +23,7 @@ export function testFolder(): string {
 /** Writes the text to a file in a new folder and loads it. */
 export function loadText(
   text: string,
-  {
-    files = {},
-    ...request
-  }: Partial<LoadOptions> & { readonly files?: Readonly<Record<string, string>> } = {},
+  { files = {}, ...request }: Partial<LoadOptions> & { readonly files?: Readonly<Record<string, string>> } = {},
 ): (LoadedConfig | InvalidConfig) & { readonly folder: string } {
   const directory = testFolder();
   for (const [name, content] of Object.entries(files)) writeFileSync(join(directory, name), content);

@@ -1,11 +1,5 @@
 import type { IssuedCertificate } from './pki.ts';
-import {
-  connectMany,
-  type ServeFolder,
-  type ServeProcess,
-  until,
-  type WorkerClient,
-} from './serve-process.ts';
+import { connectMany, type ServeFolder, type ServeProcess, until, type WorkerClient } from './serve-process.ts';
 
 /** Opens connections until each worker serves one. A busy worker accepts none, so no fixed number is enough. */
 export async function connectToEachWorker(

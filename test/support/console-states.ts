@@ -58,11 +58,7 @@ export interface ConsoleState {
   leave?(harness: ConsoleHarness): Promise<void>;
 }
 
-export async function signInWithBrowser(
-  harness: ConsoleHarness,
-  page: Page,
-  token = harness.token,
-): Promise<void> {
+export async function signInWithBrowser(harness: ConsoleHarness, page: Page, token = harness.token): Promise<void> {
   await leaveConsole(page);
   await page.goto(`${harness.url}/console`);
   await page.getByLabel('Admin token').fill(token);

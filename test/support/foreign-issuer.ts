@@ -37,5 +37,4 @@ export const signForeign = (
   { privateKey, kid, alg }: ForeignKey,
   claims: Readonly<Record<string, unknown>>,
   header: Readonly<Record<string, unknown>> = {},
-): Promise<string> =>
-  new SignJWT(claims).setProtectedHeader({ alg, kid, typ: 'JWT', ...header }).sign(privateKey);
+): Promise<string> => new SignJWT(claims).setProtectedHeader({ alg, kid, typ: 'JWT', ...header }).sign(privateKey);

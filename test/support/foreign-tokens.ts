@@ -14,15 +14,7 @@ export interface ShapedIssuer {
   sign(claims?: Claims, header?: Claims, key?: ForeignKey): Promise<string>;
 }
 
-export type IssuerShape =
-  | 'cluster'
-  | 'otherCluster'
-  | 'github'
-  | 'gitlab'
-  | 'keycloak'
-  | 'entra'
-  | 'entraV1'
-  | 'okta';
+export type IssuerShape = 'cluster' | 'otherCluster' | 'github' | 'gitlab' | 'keycloak' | 'entra' | 'entraV1' | 'okta';
 
 interface Shape {
   readonly issuer: string;
@@ -228,8 +220,7 @@ export const createShapedIssuers = async (): Promise<Readonly<Record<IssuerShape
 
 /** Writes the key sets that the settings name. */
 export const writeKeySets = (folder: string, issuers: Readonly<Record<string, ShapedIssuer>>): void => {
-  for (const { name, key } of Object.values(issuers))
-    writeFileSync(join(folder, `${name}.json`), formatKeySet(key));
+  for (const { name, key } of Object.values(issuers)) writeFileSync(join(folder, `${name}.json`), formatKeySet(key));
 };
 
 export const toIssuerSettings = (issuers: Readonly<Record<string, ShapedIssuer>>) =>

@@ -21,8 +21,7 @@ export interface DecodedJwt {
 /** Decodes an access token without verifying it. */
 export function decodeJwt(token: string): DecodedJwt {
   const [header = '', payload = '', signature = ''] = token.split('.');
-  const read = (part: string) =>
-    JSON.parse(Buffer.from(part, 'base64url').toString()) as Record<string, unknown>;
+  const read = (part: string) => JSON.parse(Buffer.from(part, 'base64url').toString()) as Record<string, unknown>;
   return { header: read(header), claims: read(payload), parts: [header, payload, signature] };
 }
 

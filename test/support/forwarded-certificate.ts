@@ -7,9 +7,7 @@ import {
 import { toPem } from './pki.ts';
 
 /** The certificate in every header format that front proxies use. */
-export function forwardedCertificateHeaders(
-  der: Buffer,
-): readonly (readonly [header: string, value: string])[] {
+export function forwardedCertificateHeaders(der: Buffer): readonly (readonly [header: string, value: string])[] {
   const escaped = encodeURIComponent(toPem('CERTIFICATE', der));
   const hash = createHash('sha256').update(der).digest('hex');
   return [

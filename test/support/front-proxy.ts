@@ -19,11 +19,7 @@ export interface FrontProxyProgram {
 }
 
 /** A complete nginx.conf around these lines of the `http` block; nginx writes to the test's folder only. */
-export function nginxArguments(
-  folder: string,
-  write: TempFolder['write'],
-  http: readonly string[],
-): readonly string[] {
+export function nginxArguments(folder: string, write: TempFolder['write'], http: readonly string[]): readonly string[] {
   const kinds = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
   const main = write(
     'nginx.conf',

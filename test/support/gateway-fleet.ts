@@ -56,10 +56,7 @@ export function gatewayFleets() {
     });
     // Wait until each gateway has counted the heartbeats of all.
     await vi.waitFor(
-      () =>
-        expect(all.map(({ server: gateway }) => gateway.store.limits?.processCount())).toEqual(
-          all.map(() => size),
-        ),
+      () => expect(all.map(({ server: gateway }) => gateway.store.limits?.processCount())).toEqual(all.map(() => size)),
       { timeout: 20_000, interval: 50 },
     );
     return { all, relays };

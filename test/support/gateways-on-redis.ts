@@ -5,16 +5,9 @@ import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-fi
 import { type FaultyRelay, startFaultyRelay } from './faulty-relay.ts';
 import { type RedisServer, startRedis } from './redis-server.ts';
 import { tempFolder } from './temp-folder.ts';
-import {
-  REDIS_TIMEOUT_MS,
-  type Reply,
-  startGateway,
-  type TestGateway,
-  type TokenGrant,
-} from './test-gateway.ts';
+import { REDIS_TIMEOUT_MS, type Reply, startGateway, type TestGateway, type TokenGrant } from './test-gateway.ts';
 
-export const eventually = <T>(check: () => T): Promise<T> =>
-  vi.waitFor(check, { timeout: 20_000, interval: 25 });
+export const eventually = <T>(check: () => T): Promise<T> => vi.waitFor(check, { timeout: 20_000, interval: 25 });
 export const redisUrl = ({ port }: { readonly port: number }): string => `redis://127.0.0.1:${port}`;
 export const call = async (gateway: TestGateway, { access_token: token }: TokenGrant): Promise<number> =>
   (await gateway.api('/files/a', token)).status;
@@ -85,9 +78,7 @@ export function gatewaysOnRedis() {
   const startPair = async (): Promise<{ readonly primary: RedisServer; readonly replica: RedisServer }> => {
     const primary = await startServer();
     const replica = await startServer('--replicaof', '127.0.0.1', String(primary.port));
-    await eventually(async () =>
-      expect(await connectTo(primary.port).info('replication')).toMatch(/state=online/),
-    );
+    await eventually(async () => expect(await connectTo(primary.port).info('replication')).toMatch(/state=online/));
     return { primary, replica };
   };
   return {

@@ -6,9 +6,7 @@ const PRELOAD = new URL('held-timers-preload.ts', import.meta.url).href;
  * In the process and its workers, timers with these durations expire only when the test calls `expireTimers`; other timers
  * are not affected.
  */
-export const holdTimers = (
-  ...milliseconds: readonly number[]
-): Required<Pick<StartOptions, 'nodeOptions'>> => ({
+export const holdTimers = (...milliseconds: readonly number[]): Required<Pick<StartOptions, 'nodeOptions'>> => ({
   nodeOptions: ['--import', `${PRELOAD}?${milliseconds.map((ms) => `ms=${ms}`).join('&')}`],
 });
 

@@ -94,12 +94,7 @@ const LITERAL = { none: [0x00, 4], incremental: [0x40, 6], never: [0x10, 4] } as
 export type Indexing = keyof typeof LITERAL;
 
 /** A literal; `name` is the name or the index of an entry that has it. */
-export function literal(
-  name: string | number,
-  value: string,
-  indexing: Indexing = 'none',
-  huffman = false,
-): Buffer {
+export function literal(name: string | number, value: string, indexing: Indexing = 'none', huffman = false): Buffer {
   const [first, bits] = LITERAL[indexing];
   return Buffer.concat([
     typeof name === 'number'

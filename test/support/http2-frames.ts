@@ -59,12 +59,7 @@ export interface Frame {
   readonly payload: Buffer;
 }
 
-export function frame(
-  type: number,
-  flags: number,
-  stream: number,
-  payload: Buffer = Buffer.alloc(0),
-): Buffer {
+export function frame(type: number, flags: number, stream: number, payload: Buffer = Buffer.alloc(0)): Buffer {
   const head = Buffer.alloc(9);
   head.writeUIntBE(payload.length, 0, 3);
   head[3] = type;
@@ -88,8 +83,7 @@ export const settingsFrame = (pairs: readonly SettingPair[] = []): Buffer =>
     0,
     Buffer.concat(pairs.map(([id, value]) => Buffer.concat([Buffer.from([0, id]), uint32(value)]))),
   );
-export const pingFrame = (payload = 0): Buffer =>
-  frame(FRAME.ping, 0, 0, Buffer.concat([uint32(0), uint32(payload)]));
+export const pingFrame = (payload = 0): Buffer => frame(FRAME.ping, 0, 0, Buffer.concat([uint32(0), uint32(payload)]));
 export const windowUpdateFrame = (stream: number, increment: number): Buffer =>
   frame(FRAME.windowUpdate, 0, stream, uint32(increment));
 export const resetFrame = (stream: number, code: number = CODE.cancel): Buffer =>
@@ -103,24 +97,14 @@ interface DataOptions {
   readonly padding?: number;
 }
 
-export function dataFrame(
-  stream: number,
-  body: string | Buffer,
-  { end = false, padding }: DataOptions = {},
-): Buffer {
+export function dataFrame(stream: number, body: string | Buffer, { end = false, padding }: DataOptions = {}): Buffer {
   const bytes = typeof body === 'string' ? Buffer.from(body, 'latin1') : body;
   const flags = (end ? FLAG.endStream : 0) | (padding === undefined ? 0 : FLAG.padded);
   if (padding === undefined) return frame(FRAME.data, flags, stream, bytes);
-  return frame(
-    FRAME.data,
-    flags,
-    stream,
-    Buffer.concat([Buffer.from([padding]), bytes, Buffer.alloc(padding)]),
-  );
+  return frame(FRAME.data, flags, stream, Buffer.concat([Buffer.from([padding]), bytes, Buffer.alloc(padding)]));
 }
 
-export const repeat = (bytes: Buffer, times: number): Buffer =>
-  Buffer.concat(Array<Buffer>(times).fill(bytes));
+export const repeat = (bytes: Buffer, times: number): Buffer => Buffer.concat(Array<Buffer>(times).fill(bytes));
 
 export const requestFields = (path: string, method = 'GET', authority = 'localhost:8443'): Field[] => [
   [':method', method],
@@ -273,9 +257,7 @@ export async function frameClient(port: number, options: FrameClientOptions): Pr
   const { wake, until } = createEventWaiter(
     () =>
       `${frames.length} frames, the last: ${JSON.stringify(
-        frames
-          .slice(-5)
-          .map(({ payload, ...rest }) => ({ ...rest, payload: payload.toString('latin1').slice(0, 60) })),
+        frames.slice(-5).map(({ payload, ...rest }) => ({ ...rest, payload: payload.toString('latin1').slice(0, 60) })),
       )}`,
   );
   let closed = false;
@@ -322,8 +304,7 @@ export async function frameClient(port: number, options: FrameClientOptions): Pr
         if (type === FRAME.headers) endsWithBlock = (flags & FLAG.endStream) !== 0;
         if ((flags & FLAG.endHeaders) === 0) break;
         stream.sections.push(decoder.decode(Buffer.concat(blockParts.splice(0))));
-        if (statusOf(stream.sections.at(-1)) >= 200)
-          stream.outcome ??= { status: statusOf(stream.sections.at(-1)) };
+        if (statusOf(stream.sections.at(-1)) >= 200) stream.outcome ??= { status: statusOf(stream.sections.at(-1)) };
         stream.ended ||= endsWithBlock;
         break;
       case FRAME.data:

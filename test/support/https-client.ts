@@ -77,10 +77,7 @@ export function beginRequest({ plain = false, seconds = DEADLINE_SECONDS, ...opt
   return { sent, reply };
 }
 
-export function sendRequest({
-  body,
-  ...options
-}: RequestParams & { readonly body?: string | Buffer | undefined }) {
+export function sendRequest({ body, ...options }: RequestParams & { readonly body?: string | Buffer | undefined }) {
   const { sent, reply } = beginRequest(options);
   sent.end(body);
   return reply;
@@ -181,8 +178,5 @@ export async function requestGrant(
   return reply.json as unknown as TokenGrant;
 }
 
-export const requestRefresh = (
-  post: Post,
-  token: string,
-  more: Record<string, unknown> = {},
-): Promise<Reply> => post('/Authorize/Token', { client_id: 'report-runner', refresh_token: token, ...more });
+export const requestRefresh = (post: Post, token: string, more: Record<string, unknown> = {}): Promise<Reply> =>
+  post('/Authorize/Token', { client_id: 'report-runner', refresh_token: token, ...more });

@@ -35,10 +35,7 @@ export async function startIntrospectionServer(): Promise<IntrospectionServer> {
         'content-type': custom?.type ?? 'application/json',
         ...(custom?.status === 302 && { location: `${state.url}/elsewhere` }),
       })
-      .end(
-        custom?.body ??
-          JSON.stringify(claims === undefined ? { active: false } : { active: true, ...claims }),
-      );
+      .end(custom?.body ?? JSON.stringify(claims === undefined ? { active: false } : { active: true, ...claims }));
   };
   const server = createServer((request, response) => void handle(request, response)).listen(0, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));

@@ -21,11 +21,7 @@ export async function largeCrl(
   const entryBytes = Buffer.alloc(model.length * entries, model);
   // The serial number follows two 2-byte headers; only its last four bytes differ.
   for (let index = 0; index < entries; index += 1) entryBytes.writeUInt32BE(index, index * model.length + 16);
-  const listed = der(
-    0x30,
-    entryBytes,
-    ...revoked.map(({ serial }) => encodeEntry(Buffer.from(serial, 'hex'))),
-  );
+  const listed = der(0x30, entryBytes, ...revoked.map(({ serial }) => encodeEntry(Buffer.from(serial, 'hex'))));
   const signed = der(0x30, ...fields.with(entryList, listed));
   const signature = sign('sha256', signed, KeyObject.from(ca.keys.privateKey));
   return der(0x30, signed, algorithm, der(0x03, Buffer.from([0]), signature));

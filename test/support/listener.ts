@@ -1,11 +1,7 @@
 import type { Reply } from '../../src/http/reply.ts';
 import type { CompletedRequest, RequestContext, RequestOutcome } from '../../src/http/request-context.ts';
 import type { PeerList } from '../../src/listener/client-address.ts';
-import {
-  openPublicListener,
-  type PublicListener,
-  type PublicListenerOptions,
-} from '../../src/listener/listener.ts';
+import { openPublicListener, type PublicListener, type PublicListenerOptions } from '../../src/listener/listener.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { ClientRequest, type RequestEnvironment } from '../../src/proxy/client-request.ts';
 import type { RequestConfig } from '../../src/proxy/config.ts';

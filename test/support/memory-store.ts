@@ -109,12 +109,10 @@ function createMemoryRevocations(now: () => Epoch): RevocationLog {
     },
     isRevoked: (subject) =>
       subject.generation < (getActive(grantKey(subject.grantId))?.limit ?? 0) ||
-      [clientKey(subject.clientId), identityKey(subject.identity), issuerKey(subject.issuer ?? '')].some(
-        (key) => {
-          const entry = getActive(key);
-          return entry !== undefined && revokes(entry, subject);
-        },
-      ),
+      [clientKey(subject.clientId), identityKey(subject.identity), issuerKey(subject.issuer ?? '')].some((key) => {
+        const entry = getActive(key);
+        return entry !== undefined && revokes(entry, subject);
+      }),
     getLastNumber: () => lastNumber,
   };
 }

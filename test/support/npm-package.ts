@@ -8,11 +8,7 @@ const CACHE = join(import.meta.dirname, '../../node_modules/.cache');
 const INSTALL_MS = 240_000;
 
 /** Installs a package once for all runs of a checkout; returns its folder. Skips the test without a registry. */
-export async function installNpmPackage(
-  context: TestContext,
-  name: string,
-  version: string,
-): Promise<string> {
+export async function installNpmPackage(context: TestContext, name: string, version: string): Promise<string> {
   const folder = join(CACHE, `${name.replace('/', '-')}-${version}`);
   if (!existsSync(folder)) {
     const newFolder = `${folder}.${process.pid}`;

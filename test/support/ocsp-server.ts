@@ -74,9 +74,9 @@ export async function createOcspAuthority(ca: IssuedCertificate): Promise<OcspAu
 export async function startOcspServer({ folder }: OcspAuthority): Promise<Child & { readonly url: string }> {
   const port = await freePort();
   const files = ['-index', 'index.txt', '-CA', 'ca.pem', '-rsigner', 'signer.pem', '-rkey', 'signer-key.pem'];
-  const child = await startChild(
-    ['openssl', 'ocsp', ...files, '-port', String(port), '-nmin', '60', '-ignore_err'],
-    { cwd: folder.path, ready: (line) => line.includes('waiting for OCSP client connections') },
-  );
+  const child = await startChild(['openssl', 'ocsp', ...files, '-port', String(port), '-nmin', '60', '-ignore_err'], {
+    cwd: folder.path,
+    ready: (line) => line.includes('waiting for OCSP client connections'),
+  });
   return { ...child, url: `http://127.0.0.1:${port}/` };
 }

@@ -10,10 +10,7 @@ export const CLIENT = { id: 'gatehouse', secret: 'a secret between the two of th
 type ProviderSettings = NonNullable<NonNullable<SettingsInput['signIn']>['openid']>[string];
 
 /** Settings of `signIn.openid` for users of the directory `staff`. */
-export const createProviderSettings = (
-  issuer: string,
-  changes: Partial<ProviderSettings> = {},
-): ProviderSettings => ({
+export const createProviderSettings = (issuer: string, changes: Partial<ProviderSettings> = {}): ProviderSettings => ({
   title: 'Example Login',
   issuer,
   clientId: CLIENT.id,

@@ -43,10 +43,7 @@ export interface OpenIdTokenProvider {
   /** A token of a program, by `client_credentials`; with a key, bound to it (DPoP). */
   issueToService(resource?: Resource, proofKey?: openid.CryptoKeyPair): Promise<string>;
   /** Signs in with a browser and the authorization code flow. */
-  signIn(
-    user: string,
-    options?: { readonly clientId?: string; readonly resource?: Resource },
-  ): Promise<SignedInUser>;
+  signIn(user: string, options?: { readonly clientId?: string; readonly resource?: Resource }): Promise<SignedInUser>;
   /** Starts it again with a new signing key. The previous key is still published, unless it is removed. */
   rotateKey(options?: { readonly removePrevious?: boolean }): Promise<void>;
   stop(): Promise<void>;
@@ -93,8 +90,7 @@ export async function startOpenIdTokenProvider({
 
   const discover = (clientId: string, authentication: openid.ClientAuth): Promise<openid.Configuration> =>
     openid.discovery(new URL(issuer), clientId, { id_token_signed_response_alg: 'ES256' }, authentication, {
-      [openid.customFetch]: async (url, options) =>
-        fetchBy(url, { ...(options as object), dispatcher: agent }),
+      [openid.customFetch]: async (url, options) => fetchBy(url, { ...(options as object), dispatcher: agent }),
     });
 
   return {
@@ -147,8 +143,7 @@ export async function startOpenIdTokenProvider({
         async signOut() {
           await browser.open(openid.buildEndSessionUrl(config, {}).href);
           const signedOut = await browser.post('/session/end/confirm', { logout: 'yes' });
-          if (signedOut.status !== 303)
-            throw new Error(`not signed out: ${signedOut.status} ${signedOut.text}`);
+          if (signedOut.status !== 303) throw new Error(`not signed out: ${signedOut.status} ${signedOut.text}`);
         },
       };
     },

@@ -137,8 +137,7 @@ export const followLink = async (page: Page, name: ControlName): Promise<void> =
   await waitForNavigation(page, () => link.click());
 };
 
-export const getHeading = (page: Page): Promise<string | null> =>
-  page.getByRole('heading', { level: 1 }).textContent();
+export const getHeading = (page: Page): Promise<string | null> => page.getByRole('heading', { level: 1 }).textContent();
 
 interface BoxedElement {
   readonly outerHTML: string;
@@ -246,10 +245,7 @@ async function createGrants({ gateway }: PagesHarness): Promise<void> {
 }
 
 /** Follows an app to the authorization endpoint. */
-async function openAuthorization(
-  stage: PageContext,
-  changes: Readonly<Record<string, string>> = {},
-): Promise<void> {
+async function openAuthorization(stage: PageContext, changes: Readonly<Record<string, string>> = {}): Promise<void> {
   const parameters = new URLSearchParams({
     response_type: 'code',
     client_id: 'assistant',

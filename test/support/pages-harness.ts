@@ -6,13 +6,7 @@ import { Fault } from '../../src/ports/fault.ts';
 import { type DeviceCodes, getRequestId } from './device-client.ts';
 import { createAgent, FormBrowser, formToken, type Page } from './form-browser.ts';
 import type { IssuedCertificate } from './pki.ts';
-import {
-  PASSWORD,
-  type SettingsChange,
-  startGateway,
-  type TestGateway,
-  testPasswordHash,
-} from './test-gateway.ts';
+import { PASSWORD, type SettingsChange, startGateway, type TestGateway, testPasswordHash } from './test-gateway.ts';
 
 export const BASE = '/authsvc/device';
 
@@ -37,8 +31,7 @@ export const toScope = (text: string): Scope => {
   return parsed.value;
 };
 
-export const identityOf = (name: string): string =>
-  `local:${USERS.find((candidate) => candidate.name === name)?.id}`;
+export const identityOf = (name: string): string => `local:${USERS.find((candidate) => candidate.name === name)?.id}`;
 
 export interface PendingRequest extends DeviceCodes {
   readonly requestId: string;
@@ -90,10 +83,7 @@ export async function startPagesHarness(
   change: SettingsChange = (settings) => settings,
   prepare?: (folder: string) => void,
 ): Promise<PagesHarness> {
-  const gateway = await startGateway(
-    (settings) => ({ ...settings, trustedProxies: ['127.0.0.1', '::1'] }),
-    prepare,
-  );
+  const gateway = await startGateway((settings) => ({ ...settings, trustedProxies: ['127.0.0.1', '::1'] }), prepare);
   const url = `https://localhost:${gateway.port}`;
   let base: SettingsInput = {};
   let isChanged = false;

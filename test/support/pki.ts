@@ -205,10 +205,7 @@ export async function issue(ca: IssuedCertificate, options: LeafOptions = {}): P
   const extensions = [...leafExtensions(options)];
   const certificate = await x509.X509CertificateGenerator.create({
     serialNumber: options.serial ?? newSerial(),
-    subject: new x509.Name([
-      ...names.map((name) => ({ CN: [{ utf8String: name }] })),
-      ...(options.subject ?? []),
-    ]),
+    subject: new x509.Name([...names.map((name) => ({ CN: [{ utf8String: name }] })), ...(options.subject ?? [])]),
     issuer: ca.subject,
     notBefore: options.notBefore ?? daysAgo(1),
     notAfter: options.notAfter ?? daysAhead(30),
@@ -218,11 +215,7 @@ export async function issue(ca: IssuedCertificate, options: LeafOptions = {}): P
     extensions,
   });
   if (options.subjectDer === undefined && options.md5 !== true) return toIssuedCertificate(certificate, keys);
-  return toIssuedCertificate(
-    certificate,
-    keys,
-    rewriteAndSign(Buffer.from(certificate.rawData), signer, options),
-  );
+  return toIssuedCertificate(certificate, keys, rewriteAndSign(Buffer.from(certificate.rawData), signer, options));
 }
 
 /** A server certificate for localhost. */
@@ -313,10 +306,7 @@ function derOid(oid: string): Buffer {
 
 /** A Name of common names in the given string types: `derName([0x1e, bmpBytes])`. */
 export const derName = (...commonNames: readonly (readonly [tag: number, content: Uint8Array])[]): Buffer =>
-  der(
-    0x30,
-    ...commonNames.map(([tag, content]) => der(0x31, der(0x30, derOid('2.5.4.3'), der(tag, content)))),
-  );
+  der(0x30, ...commonNames.map(([tag, content]) => der(0x31, der(0x30, derOid('2.5.4.3'), der(tag, content)))));
 
 /** A subjectAltName extension holding exactly these GeneralName elements. */
 export const sanExtension = (...names: readonly Uint8Array[]): RawExtension => ({

@@ -32,10 +32,7 @@ export interface ProtocolClients {
 
 export function createProtocolClients(gateway: TestGateway): ProtocolClients {
   const closers: (() => void)[] = [];
-  const perCertificate = <T>(
-    create: (as: IssuedCertificate | undefined) => T,
-    close: (client: T) => void,
-  ) => {
+  const perCertificate = <T>(create: (as: IssuedCertificate | undefined) => T, close: (client: T) => void) => {
     const clients = new Map<IssuedCertificate | undefined, T>();
     return (as: IssuedCertificate | undefined): T => {
       const known = clients.get(as);

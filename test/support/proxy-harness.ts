@@ -27,9 +27,7 @@ export function rule(path: string, requires: string, options: RuleOptions = {}):
   const parsed = parsePattern(path);
   if (!parsed.ok) throw new Error(parsed.problem);
   const requirement: Requirement =
-    requires === 'public' || requires === 'any-token'
-      ? { kind: requires }
-      : { kind: 'scope', scope: scope(requires) };
+    requires === 'public' || requires === 'any-token' ? { kind: requires } : { kind: 'scope', scope: scope(requires) };
   const { methods, clients, ...rest } = options;
   return {
     name: path,
@@ -156,9 +154,7 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
     log: logger,
     now,
   });
-  const integrations = new Map([
-    ['report-runner', integration('report-runner', 'files:read,write;reports:read')],
-  ]);
+  const integrations = new Map([['report-runner', integration('report-runner', 'files:read,write;reports:read')]]);
   const proxy = new ReverseProxy({
     rules: RULES,
     upstreams: {

@@ -21,8 +21,7 @@ export interface RawClient {
   destroy(): void;
 }
 
-export const connectRaw = (port: number): Promise<RawClient> =>
-  wrapSocket(connect(port, '127.0.0.1'), 'connect');
+export const connectRaw = (port: number): Promise<RawClient> => wrapSocket(connect(port, '127.0.0.1'), 'connect');
 
 /** The same over TLS, with the server name of the test certificates. */
 export const connectRawTls = (port: number, ca: string, protocols = ['http/1.1']): Promise<RawClient> =>
@@ -90,9 +89,7 @@ export async function rawRequest(port: number, message: string): Promise<RawResp
   const client = await connectRaw(port);
   try {
     client.send(message);
-    return parseRawResponse(
-      await client.until((text) => isCompleteResponse(text, message.startsWith('HEAD'))),
-    );
+    return parseRawResponse(await client.until((text) => isCompleteResponse(text, message.startsWith('HEAD'))));
   } finally {
     client.destroy();
   }

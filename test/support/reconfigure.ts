@@ -2,11 +2,7 @@ import type { SettingsInput } from '../../src/config/schema.ts';
 import type { SettingsChange, TestGateway } from './test-gateway.ts';
 
 /** Runs `run` with changed settings, then restores the previous ones with another reload. */
-export async function withSettings<T>(
-  gateway: TestGateway,
-  change: SettingsChange,
-  run: () => Promise<T>,
-): Promise<T> {
+export async function withSettings<T>(gateway: TestGateway, change: SettingsChange, run: () => Promise<T>): Promise<T> {
   let before: SettingsInput | undefined;
   await gateway.reload((settings) => {
     before = settings;

@@ -39,8 +39,7 @@ export async function startRedisSentinels(
     const found = (await client.call('SENTINEL', 'REPLICAS', NAME)) as readonly (readonly string[])[];
     return found.filter(
       (fields) =>
-        fields[fields.indexOf('flags') + 1] === 'slave' &&
-        fields[fields.indexOf('master-link-status') + 1] === 'ok',
+        fields[fields.indexOf('flags') + 1] === 'slave' && fields[fields.indexOf('master-link-status') + 1] === 'ok',
     ).length;
   };
   try {
@@ -61,16 +60,7 @@ export async function startRedisSentinels(
     clients.push(...servers.map(({ port }) => new Redis(port, '127.0.0.1', { enableReadyCheck: false })));
     // Sentinels find each other sooner, and a pause of the machine neither triggers TILT mode nor excludes the replica.
     for (const client of clients)
-      await client.call(
-        'SENTINEL',
-        'DEBUG',
-        'PUBLISH-PERIOD',
-        '200',
-        'INFO-PERIOD',
-        '500',
-        'TILT-TRIGGER',
-        '60000',
-      );
+      await client.call('SENTINEL', 'DEBUG', 'PUBLISH-PERIOD', '200', 'INFO-PERIOD', '500', 'TILT-TRIGGER', '60000');
     await until('the Sentinels know each other and the replicas', async () => {
       const found = await Promise.all(clients.map((client) => client.info('sentinel')));
       return found.every((text) => text.includes(`slaves=${replicas},sentinels=3`));

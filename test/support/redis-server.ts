@@ -73,14 +73,7 @@ export async function startRedisCluster(): Promise<RedisCluster> {
   try {
     for (let node = 0; node < 3; node += 1) {
       const busPort = await freePort();
-      const args = [
-        '--cluster-enabled',
-        'yes',
-        '--cluster-node-timeout',
-        '2000',
-        '--cluster-port',
-        String(busPort),
-      ];
+      const args = ['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000', '--cluster-port', String(busPort)];
       nodes.push(await startRedis(args));
       busPorts.push(busPort);
     }
@@ -111,17 +104,12 @@ export async function formRedisCluster(nodes: readonly ClusterNode[]): Promise<v
   try {
     const bounds = [0, 5_461, 10_923, 16_384];
     await Promise.all(
-      clients.map((client, index) =>
-        client.cluster('ADDSLOTSRANGE', bounds[index] ?? 0, (bounds[index + 1] ?? 0) - 1),
-      ),
+      clients.map((client, index) => client.cluster('ADDSLOTSRANGE', bounds[index] ?? 0, (bounds[index + 1] ?? 0) - 1)),
     );
-    for (const { host, port, busPort } of nodes.slice(1))
-      await clients[0]?.cluster('MEET', host, port, busPort);
+    for (const { host, port, busPort } of nodes.slice(1)) await clients[0]?.cluster('MEET', host, port, busPort);
     const isComplete = async (client: Redis): Promise<boolean> =>
       /cluster_state:ok[^]*cluster_known_nodes:3/.test(await client.cluster('INFO'));
-    await until('the nodes form a cluster', async () =>
-      (await Promise.all(clients.map(isComplete))).every(Boolean),
-    );
+    await until('the nodes form a cluster', async () => (await Promise.all(clients.map(isComplete))).every(Boolean));
   } finally {
     for (const client of clients) client.disconnect();
   }

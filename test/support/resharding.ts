@@ -45,11 +45,9 @@ export async function createResharding(nodes: readonly Node[]): Promise<Reshardi
       // A node without slots would become a replica.
       const slots = countSlots(ranges, from) - 10;
       const args = ['--cluster-from', from, '--cluster-to', to, '--cluster-slots', String(slots)];
-      await run(
-        'redis-cli',
-        ['--cluster', 'reshard', `${target.host}:${target.port}`, ...args, '--cluster-yes'],
-        { maxBuffer: 64 * 1_024 * 1_024 },
-      ).catch((error: Error & { readonly stdout: string }) => {
+      await run('redis-cli', ['--cluster', 'reshard', `${target.host}:${target.port}`, ...args, '--cluster-yes'], {
+        maxBuffer: 64 * 1_024 * 1_024,
+      }).catch((error: Error & { readonly stdout: string }) => {
         throw new Error(`redis-cli: ${error.stdout.slice(-500)}`);
       });
       await until('every node knows the new owner', async () =>

@@ -202,6 +202,5 @@ export async function connectMany(
 }
 
 /** The clients by worker. */
-export const groupByWorker = <C extends WorkerClient>(
-  clients: readonly C[],
-): ReadonlyMap<number, readonly C[]> => Map.groupBy(clients, ({ worker }) => worker);
+export const groupByWorker = <C extends WorkerClient>(clients: readonly C[]): ReadonlyMap<number, readonly C[]> =>
+  Map.groupBy(clients, ({ worker }) => worker);

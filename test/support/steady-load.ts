@@ -34,17 +34,7 @@ const checkOk: NonNullable<LoadOptions['check']> = ({ status, body }) =>
   status === 200 ? undefined : `status ${status}: ${body.slice(0, 200)}`;
 
 export function startSteadyLoad(options: LoadOptions): SteadyLoad {
-  const {
-    port,
-    ca,
-    path,
-    token,
-    http1 = 6,
-    http2 = 2,
-    newConnections = false,
-    pauseMs,
-    check = checkOk,
-  } = options;
+  const { port, ca, path, token, http1 = 6, http2 = 2, newConnections = false, pauseMs, check = checkOk } = options;
   const failures: string[] = [];
   let completed = 0;
   const stopped = new AbortController();
@@ -91,8 +81,7 @@ export function startSteadyLoad(options: LoadOptions): SteadyLoad {
         });
         stream.on('error', (error) => {
           const notStarted =
-            status === 0 &&
-            (stream.rstCode === constants.NGHTTP2_REFUSED_STREAM || /GOAWAY/.test(error.message));
+            status === 0 && (stream.rstCode === constants.NGHTTP2_REFUSED_STREAM || /GOAWAY/.test(error.message));
           if (!notStarted) failures.push(`HTTP/2: ${error.message} (${stream.rstCode})`);
         });
         stream.on('close', () => {
@@ -106,10 +95,7 @@ export function startSteadyLoad(options: LoadOptions): SteadyLoad {
     session?.close();
   };
 
-  const running = [
-    ...Array.from({ length: http1 }, http1Client),
-    ...Array.from({ length: http2 }, http2Client),
-  ];
+  const running = [...Array.from({ length: http1 }, http1Client), ...Array.from({ length: http2 }, http2Client)];
   return {
     failures,
     completed: () => completed,

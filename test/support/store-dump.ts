@@ -11,5 +11,4 @@ export function dumpStrings(path: string, except: readonly string[] = []): reado
     .flatMap((entry) => printable(readFileSync(join(entry.parentPath, entry.name))));
 }
 
-const printable = (bytes: Buffer): readonly string[] =>
-  bytes.toString('latin1').match(/[\x20-\x7e]{6,}/g) ?? [];
+const printable = (bytes: Buffer): readonly string[] => bytes.toString('latin1').match(/[\x20-\x7e]{6,}/g) ?? [];

@@ -224,8 +224,7 @@ export async function startGateway(
   });
   const clients = new Map<IssuedCertificate | undefined, https.HttpsClient>();
   const getAgent = (as: IssuedCertificate | undefined): Agent => {
-    const client =
-      clients.get(as) ?? https.createHttpsClient({ port: 0, ca: ca.pem, as, connections: Infinity });
+    const client = clients.get(as) ?? https.createHttpsClient({ port: 0, ca: ca.pem, as, connections: Infinity });
     clients.set(as, client);
     return client.agent;
   };
@@ -233,12 +232,8 @@ export async function startGateway(
     for (const client of clients.values()) client.close();
     clients.clear();
   };
-  const request = ({
-    as,
-    agent = getAgent(as),
-    port = gateway.port,
-    ...testRequest
-  }: TestRequest): Promise<Reply> => https.sendRequest({ port, agent, ...testRequest });
+  const request = ({ as, agent = getAgent(as), port = gateway.port, ...testRequest }: TestRequest): Promise<Reply> =>
+    https.sendRequest({ port, agent, ...testRequest });
   const post: TestGateway['post'] = (path, body, more = {}) => {
     const testRequest = https.jsonPostInit(path, body);
     return request({ ...testRequest, ...more, headers: { ...testRequest.headers, ...more.headers } });

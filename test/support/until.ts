@@ -8,11 +8,7 @@ type Found<T> = Exclude<T, false | undefined | null | 0 | ''>;
  * Polls until a condition holds. `seconds` is a generous deadline for a busy machine; tests assert documented times
  * themselves.
  */
-export async function until<T>(
-  what: string,
-  check: () => T | Promise<T>,
-  seconds: number = 60,
-): Promise<Found<T>> {
+export async function until<T>(what: string, check: () => T | Promise<T>, seconds: number = 60): Promise<Found<T>> {
   const end = now() + seconds * 1_000;
   for (;;) {
     const found = await check();

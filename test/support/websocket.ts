@@ -47,8 +47,7 @@ function readFrame(bytes: Buffer): { readonly frame: Frame; readonly length: num
   const lengthBytes = short === 126 ? 2 : short === 127 ? 8 : 0;
   const start = 2 + lengthBytes + (masked ? 4 : 0);
   if (bytes.length < start) return undefined;
-  const size =
-    lengthBytes === 0 ? short : Number.parseInt(bytes.subarray(2, 2 + lengthBytes).toString('hex'), 16);
+  const size = lengthBytes === 0 ? short : Number.parseInt(bytes.subarray(2, 2 + lengthBytes).toString('hex'), 16);
   if (bytes.length < start + size) return undefined;
   const key = bytes.subarray(start - 4, start);
   const payload = Buffer.from(bytes.subarray(start, start + size));
@@ -89,9 +88,7 @@ export interface WebSocketUpstreamOptions {
 }
 
 /** A WebSocket server that echoes and records all messages. */
-export async function startWebSocketUpstream(
-  options: WebSocketUpstreamOptions = {},
-): Promise<WebSocketUpstream> {
+export async function startWebSocketUpstream(options: WebSocketUpstreamOptions = {}): Promise<WebSocketUpstream> {
   const { listenOn, tls, respond = acceptUpgrade } = options;
   const handshakes: WebSocketUpstream['handshakes'] = [];
   const messages: string[] = [];

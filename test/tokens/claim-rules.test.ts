@@ -105,9 +105,7 @@ test('300 random sets of claims are judged as by jose', async () => {
   };
   const verdicts = new Set<string>();
   for (let count = 0; count < 300; count += 1) {
-    const claims = Object.fromEntries(
-      Object.entries(values).map(([name, list]) => [name, list[random(list.length)]]),
-    );
+    const claims = Object.fromEntries(Object.entries(values).map(([name, list]) => [name, list[random(list.length)]]));
     const rules: ClaimRules = {
       ...RULES,
       required: ['iss', 'aud', 'tenant', 'iat', 'exp'],

@@ -45,8 +45,7 @@ test('O08 keys rotate in a running fleet: each replica gets its copy before the 
     const tokens = [old.access_token];
     for (const { caller } of fleet.replicas) tokens.push((await caller.grant()).access_token);
     expect(tokens.slice(1).map(readKid)).toEqual(kids);
-    for (const token of tokens)
-      for (const { caller } of fleet.replicas) expect(await caller.call(token)).toBe(200);
+    for (const token of tokens) for (const { caller } of fleet.replicas) expect(await caller.call(token)).toBe(200);
   };
   const waitForChanges = (count: number): Promise<unknown> =>
     until(`the keys have changed ${count} times`, () => fleet.countAudits('keys_changed') >= count, 60);

@@ -69,9 +69,7 @@ describe('the key file', () => {
   test('an existing file is not overwritten by a new one', () => {
     write(createKeyringFile('EdDSA'));
     const before = readFileSync(file, 'utf8');
-    expect(() => writeKeyringFile(file, createKeyringFile('EdDSA'), { replace: false })).toThrow(
-      /exists already/,
-    );
+    expect(() => writeKeyringFile(file, createKeyringFile('EdDSA'), { replace: false })).toThrow(/exists already/);
     expect(readFileSync(file, 'utf8')).toBe(before);
   });
 
@@ -150,23 +148,20 @@ describe('rotation', () => {
   test('old and new overlap: both verify from 5 s before the change, to allow for clocks that are ahead, until the old one retires', async () => {
     const ring = await openKeyring(second);
     const [oldKey = '', newKey = ''] = listKids(second).signing;
-    expect([
-      ring.isVerificationKey(oldKey, activeFrom - 6),
-      ring.isVerificationKey(newKey, activeFrom - 6),
-    ]).toEqual([true, false]);
+    expect([ring.isVerificationKey(oldKey, activeFrom - 6), ring.isVerificationKey(newKey, activeFrom - 6)]).toEqual([
+      true,
+      false,
+    ]);
     expect(ring.isVerificationKey(newKey, activeFrom - 5)).toBe(true);
     expect([ring.isVerificationKey(oldKey, activeFrom), ring.isVerificationKey(newKey, activeFrom)]).toEqual([
       true,
       true,
     ]);
-    expect([
-      ring.isVerificationKey(oldKey, retireAt - 1),
-      ring.isVerificationKey(newKey, retireAt - 1),
-    ]).toEqual([true, true]);
-    expect([ring.isVerificationKey(oldKey, retireAt), ring.isVerificationKey(newKey, retireAt)]).toEqual([
-      false,
+    expect([ring.isVerificationKey(oldKey, retireAt - 1), ring.isVerificationKey(newKey, retireAt - 1)]).toEqual([
+      true,
       true,
     ]);
+    expect([ring.isVerificationKey(oldKey, retireAt), ring.isVerificationKey(newKey, retireAt)]).toEqual([false, true]);
   });
 
   test('a second rotation does not extend a retiring key, and a retired key is removed from the file', () => {

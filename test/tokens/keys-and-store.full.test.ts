@@ -36,8 +36,7 @@ const rotateKeys = async (change: Partial<Parameters<typeof rotateKeyring>[1]> =
   writeKeyringFile(keyFilePath(gateway), rotateKeyring(loadKeyring(gateway), given), { replace: true });
   await gateway.reload((settings) => settings);
 };
-const check = (): Promise<CommandResult> =>
-  runGatehouse(['check', '--config', join(gateway.folder, 'gatehouse.yaml')]);
+const check = (): Promise<CommandResult> => runGatehouse(['check', '--config', join(gateway.folder, 'gatehouse.yaml')]);
 /** Expects that the gateway does not start after `damage`, that `gatehouse check` reports it, and that `repair` is enough. */
 async function expectNoStart(damage: () => void, message: RegExp, repair: () => void): Promise<void> {
   const failure = await gateway.restart(damage).catch((error: unknown) => error);
@@ -163,9 +162,7 @@ describe('rotation in a running gateway', () => {
     expect(await call(published.access_token)).toBe(200);
     const changed = await refresh(published.refresh_token);
     expect(splitRefreshToken(changed.refresh_token).kid).not.toBe(before);
-    expect(decodeJwt(changed.access_token).header['kid']).not.toBe(
-      decodeJwt(published.access_token).header['kid'],
-    );
+    expect(decodeJwt(changed.access_token).header['kid']).not.toBe(decodeJwt(published.access_token).header['kid']);
     expect([await call(published.access_token), await call(changed.access_token)]).toEqual([200, 200]);
   });
 
@@ -269,9 +266,7 @@ describe('token settings', () => {
         as ? { as } : {},
       );
     for (const wrong of [undefined, bob]) {
-      expect((await gateway.api('/files/1', grant.access_token, wrong ? { as: wrong } : {})).status).toBe(
-        401,
-      );
+      expect((await gateway.api('/files/1', grant.access_token, wrong ? { as: wrong } : {})).status).toBe(401);
       expect((await refresh(wrong)).json).toMatchObject({ Error: 'invalid_grant' });
     }
     expect((await gateway.api('/files/1', grant.access_token, { as: alice })).status).toBe(200);

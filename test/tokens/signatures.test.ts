@@ -64,9 +64,7 @@ test('R01 an EdDSA token signed again is identical, and equals one signed with n
   expect((await issuer.issueTokens(grant, NOW + 5)).accessToken).toBe(accessToken);
   const signingInput = accessToken.slice(0, accessToken.lastIndexOf('.'));
   expect(decode(signingInput.split('.')[0] ?? '')).toEqual({ alg: 'EdDSA', typ: 'at+jwt', kid: entry.kid });
-  expect(accessToken).toBe(
-    `${signingInput}.${sign(null, Buffer.from(signingInput), key).toString('base64url')}`,
-  );
+  expect(accessToken).toBe(`${signingInput}.${sign(null, Buffer.from(signingInput), key).toString('base64url')}`);
 });
 
 /** A deterministic generator, so that failures are reproducible. */
@@ -102,26 +100,17 @@ for (const alg of ['EdDSA', 'ES256'] as const)
       () => [header, flip(payload), signature].join('.'),
       () => [flip(header), payload, signature].join('.'),
       () =>
-        [
-          header,
-          payload,
-          Buffer.from(signature, 'base64url').subarray(0, random(64)).toString('base64url'),
-        ].join('.'),
+        [header, payload, Buffer.from(signature, 'base64url').subarray(0, random(64)).toString('base64url')].join('.'),
       () =>
         [
           header,
           payload,
-          Buffer.concat([Buffer.from(signature, 'base64url'), Buffer.alloc(1 + random(4))]).toString(
-            'base64url',
-          ),
+          Buffer.concat([Buffer.from(signature, 'base64url'), Buffer.alloc(1 + random(4))]).toString('base64url'),
         ].join('.'),
       // CVE-2022-21449: signature values of zero or the group order are invalid.
       () => [header, payload, Buffer.alloc(64).toString('base64url')].join('.'),
       () => [header, payload, Buffer.concat([order, order]).toString('base64url')].join('.'),
-      () =>
-        [header, payload, Buffer.concat([order.toReversed(), order.toReversed()]).toString('base64url')].join(
-          '.',
-        ),
+      () => [header, payload, Buffer.concat([order.toReversed(), order.toReversed()]).toString('base64url')].join('.'),
       () => `${header}.${payload}.`,
       () => `${header}.${payload}.${signature}.`,
     ];

@@ -22,9 +22,7 @@ test('a token can be opened for its revocation while forged tokens exhaust the l
   const [header, payload] = accessToken.split('.');
   const forgeToken = (): string => `${header}.${payload}.${randomBytes(64).toString('base64url')}`;
 
-  const flood = Array.from({ length: MAX_VERIFICATIONS }, async () =>
-    issuer.readAccessToken(forgeToken(), NOW),
-  );
+  const flood = Array.from({ length: MAX_VERIFICATIONS }, async () => issuer.readAccessToken(forgeToken(), NOW));
   expect(() => issuer.readAccessToken(accessToken, NOW)).toThrow('too many access tokens');
   const opened = issuer.openAccessToken(accessToken, NOW);
   expect(await opened).toMatchObject({ grantId: grant.id, generation: 1 });
@@ -40,9 +38,7 @@ test('tokens presented for revocation do not count against the limit on verifica
     isAcceptedKey: () => true,
     prepare: () => () => stalled.promise,
   });
-  const opened = Array.from({ length: MAX_VERIFICATIONS }, async (_, at) =>
-    cache.readUnlimited(`open ${at}`, NOW),
-  );
+  const opened = Array.from({ length: MAX_VERIFICATIONS }, async (_, at) => cache.readUnlimited(`open ${at}`, NOW));
   const read = cache.read('read', NOW);
   stalled.resolve(undefined);
   expect(await read).toBeUndefined();

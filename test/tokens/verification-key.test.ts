@@ -2,31 +2,18 @@ import { createHook } from 'node:async_hooks';
 import { constants, createPrivateKey, type KeyObject, type SignKeyObjectInput, sign } from 'node:crypto';
 import { CompactSign, exportJWK, generateKeyPair, generateSecret, importJWK, type JWK } from 'jose';
 import { describe, expect, test } from 'vitest';
-import {
-  SIGNATURE_ALGORITHMS,
-  type SignatureAlgorithm,
-  VerificationKey,
-} from '../../src/tokens/signature.ts';
+import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm, VerificationKey } from '../../src/tokens/signature.ts';
 import { createScopeMapping } from '../../src/tokens/trusted-issuers/claim-mapping.ts';
 import { TrustedIssuer } from '../../src/tokens/trusted-issuers/trusted-issuer.ts';
 import { TrustedIssuers } from '../../src/tokens/trusted-issuers/trusted-issuers.ts';
-import {
-  createFixedKeys,
-  createForeignKey,
-  type ForeignKey,
-  signForeign,
-} from '../support/foreign-issuer.ts';
+import { createFixedKeys, createForeignKey, type ForeignKey, signForeign } from '../support/foreign-issuer.ts';
 
 const keysByAlgorithm = new Map(
-  await Promise.all(
-    SIGNATURE_ALGORITHMS.map(async (alg) => [alg, await createForeignKey(alg, 'k1')] as const),
-  ),
+  await Promise.all(SIGNATURE_ALGORITHMS.map(async (alg) => [alg, await createForeignKey(alg, 'k1')] as const)),
 );
 const getKey = (alg: SignatureAlgorithm): ForeignKey => keysByAlgorithm.get(alg) as ForeignKey;
-const importFor = async (
-  alg: SignatureAlgorithm,
-  { jwk }: Pick<ForeignKey, 'jwk'>,
-): Promise<VerificationKey> => new VerificationKey(alg, (await importJWK(withoutAlg(jwk), alg)) as CryptoKey);
+const importFor = async (alg: SignatureAlgorithm, { jwk }: Pick<ForeignKey, 'jwk'>): Promise<VerificationKey> =>
+  new VerificationKey(alg, (await importJWK(withoutAlg(jwk), alg)) as CryptoKey);
 const withoutAlg = ({ alg: _alg, ...jwk }: JWK): JWK => jwk;
 
 /** Signed by jose, independently of the code under test. */
@@ -102,12 +89,8 @@ describe.each(SIGNATURE_ALGORITHMS)('%s', (alg) => {
     const token = await signForeign(getKey(alg), claims);
     expect(await read(token)).toBe('corp:x');
     const [header, , signature] = token.split('.');
-    expect(await read(`${header}.${encode({ ...claims, sub: 'admin' })}.${signature}`)).toBe(
-      'invalid_signature',
-    );
-    expect(await read(await signForeign(await createForeignKey(alg, 'k1'), claims))).toBe(
-      'invalid_signature',
-    );
+    expect(await read(`${header}.${encode({ ...claims, sub: 'admin' })}.${signature}`)).toBe('invalid_signature');
+    expect(await read(await signForeign(await createForeignKey(alg, 'k1'), claims))).toBe('invalid_signature');
     // The header is known by now.
     expect(await read(token)).toBe('corp:x');
     expect(await read(`${header}.${encode(claims)}`)).toBeUndefined();
@@ -151,9 +134,7 @@ test.each(['ES256', 'ES384', 'ES512'] as const)(
     const key = await importFor(alg, getKey(alg));
     const privateKey = await exportPrivate(getKey(alg));
     const digest = `sha${alg.slice(2)}`;
-    expect(await key.verify(signOtherwise(alg, digest, { dsaEncoding: 'ieee-p1363' }, privateKey))).toBe(
-      true,
-    );
+    expect(await key.verify(signOtherwise(alg, digest, { dsaEncoding: 'ieee-p1363' }, privateKey))).toBe(true);
     expect(await key.verify(signOtherwise(alg, digest, { dsaEncoding: 'der' }, privateKey))).toBe(false);
     const token = await signWith(getKey(alg));
     const end = token.lastIndexOf('.') + 1;

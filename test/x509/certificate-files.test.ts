@@ -32,8 +32,7 @@ beforeAll(async () => {
     'ca.pem': ca.pem,
     'ca.der': ca.der,
     'both.pem':
-      (await createCa({ notBefore: daysFromNow(-9), notAfter: daysFromNow(-1) })).pem +
-      (await createCa()).pem,
+      (await createCa({ notBefore: daysFromNow(-9), notAfter: daysFromNow(-1) })).pem + (await createCa()).pem,
     'ended.pem': (await createCa({ notBefore: daysFromNow(-9), notAfter: daysFromNow(-1) })).pem,
     'server.pem': server.pem,
     'server-key.pem': server.keyPem,
@@ -118,9 +117,7 @@ test('certificates that have expired or are not valid yet are loaded, and report
   expect(expired.issuers.map(({ name }) => name)).toEqual(['ca.pem', 'ended.pem']);
   expect(expired.warnings).toEqual([]);
   expect(expired.expired).toEqual([
-    expect.stringMatching(
-      /^listen\.tls\.certificate: .*over\.pem expired on \d{4}-.*Z; clients reject connections/,
-    ),
+    expect.stringMatching(/^listen\.tls\.certificate: .*over\.pem expired on \d{4}-.*Z; clients reject connections/),
     expect.stringMatching(/ended\.pem expired on .*; client certificates of this CA are refused/),
   ]);
   const early = await load({ server: ['early.pem', 'early-key.pem'], issuers: ['early-ca.pem'] });

@@ -65,9 +65,7 @@ describe('a valid certificate', () => {
     'C01 an issuer with a %s key is supported',
     async (key) => {
       const other = await createCa({ key, name: `CN=${key}` });
-      expect(formatResult(createTestValidator([approve(other)])(await issue(other, { key })))).toBe(
-        'name: alice',
-      );
+      expect(formatResult(createTestValidator([approve(other)])(await issue(other, { key })))).toBe('name: alice');
     },
   );
 
@@ -92,9 +90,7 @@ describe('time', () => {
 
   test('C03 certificates of an expired issuer are rejected', async () => {
     const old = await createCa({ notBefore: daysFromNow(-20), notAfter: daysFromNow(-1) });
-    expect(formatResult(createTestValidator([approve(old)])(await issue(old)))).toBe(
-      'certificate_issuer_not_approved',
-    );
+    expect(formatResult(createTestValidator([approve(old)])(await issue(old)))).toBe('certificate_issuer_not_approved');
   });
 });
 
@@ -107,9 +103,9 @@ describe('issuers', () => {
     expect(evil.subject).toBe(ca.subject);
     expect(formatResult(validate(await issue(other)))).toBe('certificate_issuer_not_approved');
     expect(formatResult(validate(await issue(evil)))).toBe('certificate_issuer_not_approved');
-    expect(
-      formatResult(validate(await issue(ca, { keys: ownKeys, signedBy: ownKeys, commonName: 'Test CA' }))),
-    ).toBe('certificate_issuer_not_approved');
+    expect(formatResult(validate(await issue(ca, { keys: ownKeys, signedBy: ownKeys, commonName: 'Test CA' })))).toBe(
+      'certificate_issuer_not_approved',
+    );
   });
 
   test('C04 two approved issuers of one name and two keys both work, each with its own directory', async () => {
@@ -132,9 +128,7 @@ describe('issuers', () => {
     const client = await issue(ca, { commonName: 'mallory' });
     expect(formatResult(validate(await issue(intermediate)))).toBe('certificate_issuer_not_approved');
     expect(formatResult(validate(await issue(client)))).toBe('certificate_issuer_not_approved');
-    expect(formatResult(createTestValidator([approve(intermediate)])(await issue(intermediate)))).toBe(
-      'name: alice',
-    );
+    expect(formatResult(createTestValidator([approve(intermediate)])(await issue(intermediate)))).toBe('name: alice');
   });
 
   test('C05 a certificate that may not sign certificates cannot be approved as an issuer', async () => {
@@ -174,12 +168,10 @@ describe('revocation', () => {
   test('C06 an issuer without a CRL is trusted, unless CRLs are required', async () => {
     const lists = [await createCrl(rsaCa)];
     const leaf = await issue(ca);
-    expect(formatResult(createTestValidator([approve(ca), approve(rsaCa)], { lists })(leaf))).toBe(
-      'name: alice',
+    expect(formatResult(createTestValidator([approve(ca), approve(rsaCa)], { lists })(leaf))).toBe('name: alice');
+    expect(formatResult(createTestValidator([approve(ca), approve(rsaCa)], { lists, requireCrl: true })(leaf))).toBe(
+      'certificate_status_unknown',
     );
-    expect(
-      formatResult(createTestValidator([approve(ca), approve(rsaCa)], { lists, requireCrl: true })(leaf)),
-    ).toBe('certificate_status_unknown');
   });
 
   test('C06 a CRL with a wrong signature is reported as a problem and not used', async () => {
@@ -219,9 +211,7 @@ describe('revocation', () => {
   test('C06 a CRL of an issuer that may not sign CRLs is refused', async () => {
     const withoutCrlSign = await createCa({ keyUsage: USAGE.keyCertSign });
     const { der } = await createCrl(withoutCrlSign);
-    expect(() => parseCrlFile('some.crl', der, [approve(withoutCrlSign)])).toThrow(
-      'may not sign revocation lists',
-    );
+    expect(() => parseCrlFile('some.crl', der, [approve(withoutCrlSign)])).toThrow('may not sign revocation lists');
   });
 
   test('C06 one PEM file may contain CRLs of several issuers; a warning is reported after 80 % of a CRL’s validity', async () => {
@@ -245,16 +235,12 @@ describe('revocation', () => {
     const leaf = await issue(ca, { notAfter: daysFromNow(1) });
     const validate = createTestValidator([approve(ca)]);
     expect(formatResult(validate(leaf))).toBe('name: alice');
-    expect(formatResult(validate(leaf, nowSeconds() + (2 * DAY) / 1_000))).toBe(
-      'certificate_outside_validity',
-    );
+    expect(formatResult(validate(leaf, nowSeconds() + (2 * DAY) / 1_000))).toBe('certificate_outside_validity');
     expect(formatResult(validate(leaf))).toBe('name: alice');
     const lists = [await createCrl(ca, { nextUpdate: daysFromNow(0.5) })];
     const withCrl = createTestValidator([approve(ca)], { lists });
     expect(formatResult(withCrl(leaf))).toBe('name: alice');
-    expect(formatResult(withCrl(leaf, nowSeconds() + (0.6 * DAY) / 1_000))).toBe(
-      'certificate_status_unknown',
-    );
+    expect(formatResult(withCrl(leaf, nowSeconds() + (0.6 * DAY) / 1_000))).toBe('certificate_status_unknown');
     expect(formatResult(createTestValidator([approve(rsaCa)])(leaf))).toBe('certificate_issuer_not_approved');
   });
 });
@@ -263,9 +249,7 @@ describe('certificate usage', () => {
   test('C08 a missing extended key usage is accepted only if clientAuth is not required', async () => {
     const leaf = await issue(ca, { extendedKeyUsage: null });
     expect(formatResult(createTestValidator([approve(ca)])(leaf))).toBe('certificate_unusable');
-    expect(formatResult(createTestValidator([approve(ca)], { requireClientAuth: false })(leaf))).toBe(
-      'name: alice',
-    );
+    expect(formatResult(createTestValidator([approve(ca)], { requireClientAuth: false })(leaf))).toBe('name: alice');
   });
 
   test('C08 serverAuth, any usage alone, and a key usage without digital signatures are rejected in either case', async () => {
@@ -274,12 +258,8 @@ describe('certificate usage', () => {
       expect(formatResult(validate(await issue(ca, { extendedKeyUsage: [EKU.serverAuth] })))).toBe(
         'certificate_unusable',
       );
-      expect(formatResult(validate(await issue(ca, { extendedKeyUsage: [EKU.any] })))).toBe(
-        'certificate_unusable',
-      );
-      expect(formatResult(validate(await issue(ca, { keyUsage: USAGE.keyAgreement })))).toBe(
-        'certificate_unusable',
-      );
+      expect(formatResult(validate(await issue(ca, { extendedKeyUsage: [EKU.any] })))).toBe('certificate_unusable');
+      expect(formatResult(validate(await issue(ca, { keyUsage: USAGE.keyAgreement })))).toBe('certificate_unusable');
     }
     expect(await validateIssued({ extendedKeyUsage: [EKU.serverAuth, EKU.clientAuth] })).toBe('name: alice');
     expect(await validateIssued({ keyUsage: null })).toBe('name: alice');
@@ -288,9 +268,7 @@ describe('certificate usage', () => {
   test('C16 an unknown critical extension, MD5, SHA-1 and a key of 1024 bits are refused', async () => {
     const extension = { oid: '1.2.3.4.5', value: der(0x05) };
     const rsa = createTestValidator([approve(rsaCa)]);
-    expect(await validateIssued({ extensions: [{ ...extension, critical: true }] })).toBe(
-      'certificate_unusable',
-    );
+    expect(await validateIssued({ extensions: [{ ...extension, critical: true }] })).toBe('certificate_unusable');
     expect(await validateIssued({ extensions: [extension] })).toBe('name: alice');
     expect(await validateIssued({ hash: 'SHA-1' })).toBe('certificate_unusable');
     expect(await validateIssued({ hash: 'SHA-384' })).toBe('name: alice');
@@ -309,29 +287,22 @@ describe('common names', () => {
   test.each(['*', '*.corp', 'al*ce', '', ' ', 'a'.repeat(300), ' alice', 'alice '])(
     'C09 %j is not a valid name',
     async (commonName) => {
-      expect(await validateIssued({ subjectDer: derName([0x0c, utf8(commonName)]) })).toBe(
-        'certificate_name_unusable',
-      );
+      expect(await validateIssued({ subjectDer: derName([0x0c, utf8(commonName)]) })).toBe('certificate_name_unusable');
     },
   );
 
   test('C09 a name may have at most 256 characters', async () => {
-    expect(await validateIssued(withCommonName(0x0c, utf8('a'.repeat(256))))).toBe(
-      `name: ${'a'.repeat(256)}`,
-    );
-    expect(await validateIssued(withCommonName(0x0c, utf8('a'.repeat(257))))).toBe(
-      'certificate_name_unusable',
-    );
+    expect(await validateIssued(withCommonName(0x0c, utf8('a'.repeat(256))))).toBe(`name: ${'a'.repeat(256)}`);
+    expect(await validateIssued(withCommonName(0x0c, utf8('a'.repeat(257))))).toBe('certificate_name_unusable');
   });
 
   test('C10 two common names, equal or not, in one RDN or in two, are ambiguous', async () => {
     expect(await validateIssued({ commonName: ['alice', 'admin'] })).toBe('certificate_name_unusable');
     expect(await validateIssued({ commonName: ['alice', 'alice'] })).toBe('certificate_name_unusable');
-    const commonName = (text: string): Buffer =>
-      der(0x30, Buffer.from('0603550403', 'hex'), der(0x0c, utf8(text)));
-    expect(
-      await validateIssued({ subjectDer: der(0x30, der(0x31, commonName('admin'), commonName('alice'))) }),
-    ).toBe('certificate_name_unusable');
+    const commonName = (text: string): Buffer => der(0x30, Buffer.from('0603550403', 'hex'), der(0x0c, utf8(text)));
+    expect(await validateIssued({ subjectDer: der(0x30, der(0x31, commonName('admin'), commonName('alice'))) })).toBe(
+      'certificate_name_unusable',
+    );
   });
 
   test('C10 a certificate without a common name identifies no user', async () => {
@@ -376,9 +347,7 @@ describe('common names', () => {
   test('C12 every string type is decoded by its own rules, and ambiguous types are refused', async () => {
     expect(await validateIssued(withCommonName(0x13, utf8('alice')))).toBe('name: alice');
     expect(await validateIssued(withCommonName(0x16, utf8('alice')))).toBe('name: alice');
-    expect(await validateIssued(withCommonName(0x1e, Buffer.from('\0a\0l\0i\0c\0e', 'latin1')))).toBe(
-      'name: alice',
-    );
+    expect(await validateIssued(withCommonName(0x1e, Buffer.from('\0a\0l\0i\0c\0e', 'latin1')))).toBe('name: alice');
     expect(await validateIssued(withCommonName(0x14, utf8('alice')))).toBe('certificate_name_unusable');
     expect(await validateIssued(withCommonName(0x1c, Buffer.from('\0\0\0a', 'latin1')))).toBe(
       'certificate_name_unusable',
@@ -417,9 +386,7 @@ describe('user principal names', () => {
     expect(await validateUpn(withRawSan(der(0x0c, Buffer.from([0x61, 0xfe]))))).toBe(unusable);
     expect(await validateUpn(withRawSan(der(0x0c, utf8('alice\0@corp.test'))))).toBe(unusable);
     expect(await validateUpn(withRawSan(der(0x0c, utf8('a'.repeat(4_096)))))).toBe(unusable);
-    expect(await validateUpn(withRawSan(der(0x0c, utf8('alice@corp.test')), '1.3.6.1.4.1.311.20.2.4'))).toBe(
-      unusable,
-    );
+    expect(await validateUpn(withRawSan(der(0x0c, utf8('alice@corp.test')), '1.3.6.1.4.1.311.20.2.4'))).toBe(unusable);
   });
 });
 
@@ -431,18 +398,14 @@ describe('e-mail addresses', () => {
   test('C14 a single address is used; its domain is case-insensitive, its local part is not', async () => {
     expect(await validateEmail({ emails: ['alice@example.test'] })).toBe('name: alice@example.test');
     expect(await validateEmail(withRawSan('Alice@EXAMPLE.Test'))).toBe('name: Alice@example.test');
-    expect(await validateEmail(withRawSan('alice@xn--bcher-kva.test'))).toBe(
-      'name: alice@xn--bcher-kva.test',
-    );
+    expect(await validateEmail(withRawSan('alice@xn--bcher-kva.test'))).toBe('name: alice@xn--bcher-kva.test');
   });
 
   test('C14 two addresses are ambiguous; an address in the subject is ignored', async () => {
     expect(await validateEmail({ emails: ['alice@example.test', 'bob@example.test'] })).toBe(
       'certificate_name_unusable',
     );
-    expect(await validateEmail({ subject: [{ E: ['alice@example.test'] }] })).toBe(
-      'certificate_name_unusable',
-    );
+    expect(await validateEmail({ subject: [{ E: ['alice@example.test'] }] })).toBe('certificate_name_unusable');
   });
 
   test.each([
@@ -474,8 +437,7 @@ describe('e-mail addresses', () => {
 });
 
 describe('large certificates', () => {
-  const createNames = (count: number): string[] =>
-    Array.from({ length: count }, (_, index) => `name ${index}`);
+  const createNames = (count: number): string[] => Array.from({ length: count }, (_, index) => `name ${index}`);
   const createValidator = () =>
     createCertificateValidator({
       issuers: [approve(ca)],

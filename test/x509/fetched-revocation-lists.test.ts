@@ -4,12 +4,7 @@ import { afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { createHttpClient } from '../../src/lib/http-client.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import { createCertificateValidator } from '../../src/x509/certificate-validator.ts';
-import {
-  CrlFetcher,
-  type CrlFetcherOptions,
-  computeRefetchDelay,
-  fetchCrl,
-} from '../../src/x509/crl-fetcher.ts';
+import { CrlFetcher, type CrlFetcherOptions, computeRefetchDelay, fetchCrl } from '../../src/x509/crl-fetcher.ts';
 import { createCrlFiles } from '../../src/x509/crl-files.ts';
 import { createCrlSet, parseCrlFile } from '../../src/x509/crl-set.ts';
 import { createCa, createCrl, type IssuedCertificate, type IssuedCrl, issue } from '../support/pki.ts';
@@ -120,33 +115,30 @@ describe('a fetcher', () => {
     expect(states).toEqual([]);
   });
 
-  const FAILURES: Readonly<Record<string, { readonly listener: RequestListener; readonly message: RegExp }>> =
-    {
-      'an error status': {
-        listener: (_request, response) => response.writeHead(500).end('x'.repeat(100_000)),
-        message: /responded with 500/,
-      },
-      'a redirect': {
-        listener: (_request, response) => response.writeHead(302, { location: '/elsewhere' }).end(),
-        message: /responded with 302/,
-      },
-      'a page': {
-        listener: (_request, response) =>
-          response.setHeader('content-type', 'text/html; charset=utf-8').end('<p>'),
-        message: /content type/,
-      },
-      'an empty body': { listener: (_request, response) => response.end(), message: /no revocation list/ },
-      'a compressed body': {
-        listener: (_request, response) => response.setHeader('content-encoding', 'gzip').end(gzipSync('x')),
-        message: /content coding/,
-      },
-      'an announced length beyond the limit': {
-        listener: (_request, response) =>
-          response.writeHead(200, { 'content-length': 70 * 1_048_576 }).write('x'),
-        message: /longer than/,
-      },
-      'a closed connection': { listener: (request) => request.socket.destroy(), message: /./ },
-    };
+  const FAILURES: Readonly<Record<string, { readonly listener: RequestListener; readonly message: RegExp }>> = {
+    'an error status': {
+      listener: (_request, response) => response.writeHead(500).end('x'.repeat(100_000)),
+      message: /responded with 500/,
+    },
+    'a redirect': {
+      listener: (_request, response) => response.writeHead(302, { location: '/elsewhere' }).end(),
+      message: /responded with 302/,
+    },
+    'a page': {
+      listener: (_request, response) => response.setHeader('content-type', 'text/html; charset=utf-8').end('<p>'),
+      message: /content type/,
+    },
+    'an empty body': { listener: (_request, response) => response.end(), message: /no revocation list/ },
+    'a compressed body': {
+      listener: (_request, response) => response.setHeader('content-encoding', 'gzip').end(gzipSync('x')),
+      message: /content coding/,
+    },
+    'an announced length beyond the limit': {
+      listener: (_request, response) => response.writeHead(200, { 'content-length': 70 * 1_048_576 }).write('x'),
+      message: /longer than/,
+    },
+    'a closed connection': { listener: (request) => request.socket.destroy(), message: /./ },
+  };
 
   test.each(Object.keys(FAILURES))('keeps the last list after %s, and recovers', async (name) => {
     const { listener, message } = FAILURES[name] as (typeof FAILURES)[string];
@@ -372,9 +364,7 @@ describe('a gateway with a revocation list at a URL', () => {
     expect(fresh.status).not.toBe(200);
     expect(gateway.auditEvents('grant_denied')).toEqual([]);
     expect(
-      gateway.log.some(
-        ({ event, code }) => event === 'dependency_failed' && code === 'certificate_status_unavailable',
-      ),
+      gateway.log.some(({ event, code }) => event === 'dependency_failed' && code === 'certificate_status_unavailable'),
     ).toBe(true);
     const refreshed = await gateway.post(
       '/Authorize/Token',
@@ -386,9 +376,7 @@ describe('a gateway with a revocation list at a URL', () => {
     gateway.clock.advance(-8 * 86_400);
     expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
 
-    server.respond(
-      sendList(await createCrl(gateway.ca, { revoked: [alice], thisUpdate: daysFromNow(-0.01) })),
-    );
+    server.respond(sendList(await createCrl(gateway.ca, { revoked: [alice], thisUpdate: daysFromNow(-0.01) })));
     await gateway.reload(setRefresh(server.url, '3h'));
     await until(
       'the list is used for bound tokens',
@@ -429,9 +417,7 @@ describe('a gateway with a revocation list at a URL', () => {
     server.respond(sendList(await createCrl(gateway.ca, list)));
     await gateway.reload(setRefresh(server.url, '2h'));
     await until('it is logged', () =>
-      gateway.log.some(
-        ({ event, warning }) => event === 'certificate_warning' && /expires on/.test(String(warning)),
-      ),
+      gateway.log.some(({ event, warning }) => event === 'certificate_warning' && /expires on/.test(String(warning))),
     );
   });
 });

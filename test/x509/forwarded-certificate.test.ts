@@ -21,9 +21,7 @@ const getValue = (header: string): string => headers.find(([name]) => name === h
 test('every header format yields the certificate; the header name is case-insensitive', () => {
   for (const [name, value] of headers)
     for (const spelling of [name, name.toLowerCase(), name.toUpperCase()])
-      expect(readForwardedCertificate(['Host', 'a', spelling, value], name.toLowerCase() as Header)).toEqual(
-        der,
-      );
+      expect(readForwardedCertificate(['Host', 'a', spelling, value], name.toLowerCase() as Header)).toEqual(der);
 });
 
 test('another spelling of the header name is never trusted: with or without the header itself, the request is ambiguous', () => {
@@ -39,10 +37,7 @@ test('another spelling of the header name is never trusted: with or without the 
         [spelling, value, name, value],
         [name, '', spelling, value],
       ])
-        expect([fields, readForwardedCertificate(fields, name.toLowerCase() as Header)]).toEqual([
-          fields,
-          'ambiguous',
-        ]);
+        expect([fields, readForwardedCertificate(fields, name.toLowerCase() as Header)]).toEqual([fields, 'ambiguous']);
     }
 });
 
@@ -67,10 +62,7 @@ test('another spelling of the header, alone or with it, is ambiguous and never y
   for (const [name, value] of headers) {
     const header = name.toLowerCase() as Header;
     for (const spelling of [name.replaceAll('-', '+'), name.replaceAll('-', ''), name.replace('-', '--')]) {
-      expect([spelling, readForwardedCertificate([spelling, value], header)]).toEqual([
-        spelling,
-        'ambiguous',
-      ]);
+      expect([spelling, readForwardedCertificate([spelling, value], header)]).toEqual([spelling, 'ambiguous']);
       const both = [name, value, spelling, value];
       expect([spelling, readForwardedCertificate(both, header)]).toEqual([spelling, 'ambiguous']);
     }
@@ -114,9 +106,7 @@ test('RFC 9440: anything but a single byte sequence is ambiguous', () => {
 test('PEM with leading, trailing or additional data is ambiguous', () => {
   const pem = toPem('CERTIFICATE', der);
   for (const text of [pem + pem, `x${pem}`, `${pem}x`, pem.replace('CERTIFICATE', 'X509 CRL'), '%zz', '%'])
-    expect(readHeader('X-SSL-Client-Cert', text.startsWith('%') ? text : encodeURIComponent(text))).toBe(
-      'ambiguous',
-    );
+    expect(readHeader('X-SSL-Client-Cert', text.startsWith('%') ? text : encodeURIComponent(text))).toBe('ambiguous');
 });
 
 test('a Traefik header with several certificates is ambiguous', () => {

@@ -53,17 +53,12 @@ export function testHostileCrlServers(mib: number): void {
     folder = await createServeFolder();
     const { pem } = await createCrl(folder.ca);
     crlServer = await startCrlServer({
-      'line-feeds': () =>
-        Buffer.concat([Buffer.alloc(size - 24, '\n'), Buffer.from('-----BEGIN X509 CRL---xx')]),
+      'line-feeds': () => Buffer.concat([Buffer.alloc(size - 24, '\n'), Buffer.from('-----BEGIN X509 CRL---xx')]),
       'empty-blocks': () => fill(size, EMPTY_BLOCK),
       'short-lines': () => fill(size, 'x----\n'),
       'nested-elements': () => Buffer.alloc(size, Buffer.from([0x30, 0x80])),
       'many-elements': () =>
-        der(
-          0x30,
-          der(0x30, Buffer.alloc(size - 32, Buffer.from('0500', 'hex'))),
-          Buffer.from('3000030100', 'hex'),
-        ),
+        der(0x30, der(0x30, Buffer.alloc(size - 32, Buffer.from('0500', 'hex'))), Buffer.from('3000030100', 'hex')),
       'many-copies': () => fill(size, pem),
       'too-long': () => Buffer.alloc(size + 1, '\n'),
       'some-copies': () => Buffer.from(pem.repeat(900)),
@@ -93,8 +88,7 @@ export function testHostileCrlServers(mib: number): void {
     async (name, message) => {
       const failure = await until(
         `${name} was refused`,
-        () =>
-          server.log.find((line) => line.event === 'crl_fetch_failed' && line['url'] === crlServer.url(name)),
+        () => server.log.find((line) => line.event === 'crl_fetch_failed' && line['url'] === crlServer.url(name)),
         300,
       );
       expect(String(failure['error'])).toMatch(message);

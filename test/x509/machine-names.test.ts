@@ -1,13 +1,6 @@
 import { beforeAll, describe, expect, test } from 'vitest';
 import { type ApprovedIssuer, approveIssuer, type NameRule } from '../../src/x509/approved-issuer.ts';
-import {
-  createCa,
-  der,
-  type IssuedCertificate,
-  issue,
-  type LeafOptions,
-  sanExtension,
-} from '../support/pki.ts';
+import { createCa, der, type IssuedCertificate, issue, type LeafOptions, sanExtension } from '../support/pki.ts';
 import { createTestValidator, formatResult } from './validator.ts';
 
 const UNUSABLE = 'certificate_name_unusable';
@@ -38,9 +31,7 @@ describe('DNS names', () => {
 
   test('the common name, an address or a URI is never used instead', async () => {
     expect(await validateDns({ commonName: 'billing.example.test' })).toBe(UNUSABLE);
-    expect(await validateDns({ addresses: ['10.0.0.1'], uris: ['https://billing.example.test'] })).toBe(
-      UNUSABLE,
-    );
+    expect(await validateDns({ addresses: ['10.0.0.1'], uris: ['https://billing.example.test'] })).toBe(UNUSABLE);
   });
 
   test('two DNS names are ambiguous, also if they are equal', async () => {
@@ -50,19 +41,13 @@ describe('DNS names', () => {
 
   test('dnsDomain picks the only name in the domain, and refuses names outside it', async () => {
     const names = ['billing', 'billing.shop.svc', 'billing.shop.svc.cluster.local'];
-    expect(await validateDns({ dnsNames: names }, 'cluster.local')).toBe(
-      'name: billing.shop.svc.cluster.local',
-    );
+    expect(await validateDns({ dnsNames: names }, 'cluster.local')).toBe('name: billing.shop.svc.cluster.local');
     expect(await validateDns({ dnsNames: ['CLUSTER.local'] }, 'cluster.local')).toBe('name: cluster.local');
-    expect(await validateDns({ dnsNames: ['a.cluster.local', 'b.Cluster.Local'] }, 'cluster.local')).toBe(
-      UNUSABLE,
-    );
+    expect(await validateDns({ dnsNames: ['a.cluster.local', 'b.Cluster.Local'] }, 'cluster.local')).toBe(UNUSABLE);
     for (const outside of ['evilcluster.local', 'cluster.local.evil.test', 'local', 'a.cluster.local.'])
       expect(await validateDns({ dnsNames: [outside] }, 'cluster.local')).toBe(UNUSABLE);
     // It cannot be decoded, so it could be a second name in the domain.
-    expect(await validateDns(rawNames(0x82, 'a.cluster.local', '\xff.cluster.local'), 'cluster.local')).toBe(
-      UNUSABLE,
-    );
+    expect(await validateDns(rawNames(0x82, 'a.cluster.local', '\xff.cluster.local'), 'cluster.local')).toBe(UNUSABLE);
   });
 
   test.each([
@@ -101,9 +86,7 @@ describe('URIs', () => {
     expect(await validateUri({ uris: ['urn:uuid:F81d4fae-7dec-11d0-a765-00a0c91e6bf6'] })).toBe(
       'name: urn:uuid:F81d4fae-7dec-11d0-a765-00a0c91e6bf6',
     );
-    expect(await validateUri({ uris: ['https://Example.test/a%20b'] })).toBe(
-      'name: https://Example.test/a%20b',
-    );
+    expect(await validateUri({ uris: ['https://Example.test/a%20b'] })).toBe('name: https://Example.test/a%20b');
     expect(await validateUri({ uris: ['urn:a:b', 'urn:a:c'] })).toBe(UNUSABLE);
     expect(await validateUri({ commonName: 'urn:a:b' })).toBe(UNUSABLE);
   });
@@ -164,20 +147,12 @@ describe('SPIFFE IDs', () => {
   });
 
   test('an issuer without a trust domain cannot assert SPIFFE IDs, in any spelling', async () => {
-    for (const uri of [
-      'spiffe://example.org/billing',
-      'SPIFFE://example.org/billing',
-      'sPiFfE:/example.org/billing',
-    ])
+    for (const uri of ['spiffe://example.org/billing', 'SPIFFE://example.org/billing', 'sPiFfE:/example.org/billing'])
       expect(await validateSpiffe(uri, ''), uri).toBe(UNUSABLE);
   });
 
   test('an issuer with a trust domain asserts nothing but SPIFFE IDs', async () => {
-    for (const uri of [
-      'https://example.org/billing',
-      'urn:example.org:billing',
-      'spiffes://example.org/billing',
-    ])
+    for (const uri of ['https://example.org/billing', 'urn:example.org:billing', 'spiffes://example.org/billing'])
       expect(await validateSpiffe(uri), uri).toBe(UNUSABLE);
   });
 

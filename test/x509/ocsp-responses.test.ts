@@ -4,12 +4,7 @@ import { writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type OcspSubject, readOcspResponse, writeOcspRequest } from '../../src/x509/ocsp-message.ts';
 import { mutations } from '../fuzz/mutations.ts';
-import {
-  createOcspAuthority,
-  OCSP_SIGNING,
-  type OcspAuthority,
-  type RespondOptions,
-} from '../support/ocsp-server.ts';
+import { createOcspAuthority, OCSP_SIGNING, type OcspAuthority, type RespondOptions } from '../support/ocsp-server.ts';
 import { createCa, der, EKU, type IssuedCertificate, issue } from '../support/pki.ts';
 import { approve, nowSeconds } from './validator.ts';
 
@@ -35,12 +30,8 @@ const subjectOf = ({ serial }: IssuedCertificate): OcspSubject => ({
 /** OpenSSL's response about this certificate. */
 const respond = (certificate: IssuedCertificate, options?: RespondOptions): Buffer =>
   authority.respond(writeOcspRequest(subjectOf(certificate)), options);
-const read = (
-  bytes: Buffer,
-  certificate = alice,
-  now = nowSeconds(),
-  isRevoked?: (serial: string) => boolean,
-) => readOcspResponse(bytes, subjectOf(certificate), now, isRevoked);
+const read = (bytes: Buffer, certificate = alice, now = nowSeconds(), isRevoked?: (serial: string) => boolean) =>
+  readOcspResponse(bytes, subjectOf(certificate), now, isRevoked);
 
 describe('a response of OpenSSL', () => {
   test('to a request that OpenSSL understands is read: good, revoked and unknown', async () => {
@@ -86,10 +77,7 @@ describe('a response of OpenSSL', () => {
       async (one: IssuedCertificate) =>
         issue(await createCa({ name: 'CN=Intermediate', issuer: one }), { extendedKeyUsage: [OCSP_SIGNING] }),
     ],
-    [
-      'a weak key',
-      (one: IssuedCertificate) => issue(one, { extendedKeyUsage: [OCSP_SIGNING], key: 'rsa1024' }),
-    ],
+    ['a weak key', (one: IssuedCertificate) => issue(one, { extendedKeyUsage: [OCSP_SIGNING], key: 'rsa1024' })],
     ['another CA of the same name', () => createCa()],
   ])('is refused if signed by %s', async (_name, createSigner) => {
     const signer = await createSigner(ca);

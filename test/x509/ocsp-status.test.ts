@@ -158,9 +158,7 @@ describe('the cache of a responder', () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     setResponse(() => promise.then(() => Promise.reject(new Error('slow'))));
     const fill = (count: number, from: number): unknown[] =>
-      Array.from({ length: count }, (_, index) =>
-        responder.check((from + index).toString(16), clock.now, () => false),
-      );
+      Array.from({ length: count }, (_, index) => responder.check((from + index).toString(16), clock.now, () => false));
     const slow = fill(64, 0x1000);
     const waiting = check();
     const queued = fill(511, 0x2000);
@@ -169,9 +167,7 @@ describe('the cache of a responder', () => {
       expect.objectContaining({ code: 'overloaded' }),
     );
     setResponse((request) =>
-      requests.length > 65
-        ? Promise.reject(new Error('not needed'))
-        : Promise.resolve(authority.respond(request)),
+      requests.length > 65 ? Promise.reject(new Error('not needed')) : Promise.resolve(authority.respond(request)),
     );
     resolve();
     expect(await waiting).toBe('revoked');
@@ -217,10 +213,7 @@ const BOUND_INTEGRATION = {
   bindToCertificate: true,
 };
 
-const setOcsp = (
-  gateway: TestGateway,
-  ocsp: { readonly url: string } & Record<string, unknown>,
-): Promise<void> =>
+const setOcsp = (gateway: TestGateway, ocsp: { readonly url: string } & Record<string, unknown>): Promise<void> =>
   gateway.reload((settings) => ({
     ...settings,
     certificates: { ...settings.certificates, issuers: [{ file: 'ca.pem', ocsp }] },
@@ -388,9 +381,7 @@ test('with softFail, a stream continues while the status is requested, and ends 
   const handle: (...args: Parameters<RequestListener>) => Promise<void> = async (request, response) => {
     const body = await buffer(request);
     const respond = (args: readonly string[]): void =>
-      void response
-        .setHeader('content-type', 'application/ocsp-response')
-        .end(authority.respond(body, { args }));
+      void response.setHeader('content-type', 'application/ocsp-response').end(authority.respond(body, { args }));
     if (isHolding) heldResponse = () => respond(['-ndays', '1']);
     else respond(['-nmin', '60']);
   };
@@ -430,8 +421,7 @@ describe('a hostile responder', () => {
     },
     'never responds': () => {},
     redirects: (_request, response) => response.writeHead(302, { location: 'http://127.0.0.1:1/' }).end(),
-    'sends a page': (_request, response) =>
-      response.setHeader('content-type', 'text/html').end('<p>good</p>'),
+    'sends a page': (_request, response) => response.setHeader('content-type', 'text/html').end('<p>good</p>'),
     'sends an empty response': (_request, response) =>
       response.setHeader('content-type', 'application/ocsp-response').end(),
     'closes the connection': (request) => request.socket.destroy(),

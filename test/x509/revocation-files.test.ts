@@ -35,8 +35,7 @@ beforeAll(async () => {
 });
 
 const issuers = () => [approve(ca, 'commonName', 'first'), approve(other, 'commonName', 'second')];
-const loadCrl = (content: string | Buffer) =>
-  createCrlFiles().load([folder.write('some.crl', content)], issuers());
+const loadCrl = (content: string | Buffer) => createCrlFiles().load([folder.write('some.crl', content)], issuers());
 const getProblem = async (content: string | Buffer): Promise<string | undefined> => {
   const { lists: found, problems } = await loadCrl(content);
   if (problems.length > 0) expect(found).toEqual([]);
@@ -71,41 +70,17 @@ describe('an incomplete CRL file is refused', () => {
   });
 
   test.each<[string, (both: string) => string, RegExp]>([
-    [
-      'the last 60 bytes missing',
-      (both) => both.slice(0, -60),
-      /truncated or damaged: a block "X509 CRL" has no END/,
-    ],
-    [
-      'a damaged BEGIN line',
-      (both) => both.replace('BEGIN X509', 'BEGIM X509'),
-      /neither a BEGIN nor an END line/,
-    ],
-    [
-      'a BEGIN line in lower case',
-      (both) => both.replace('BEGIN X509', 'begin x509'),
-      /neither a BEGIN nor an END/,
-    ],
+    ['the last 60 bytes missing', (both) => both.slice(0, -60), /truncated or damaged: a block "X509 CRL" has no END/],
+    ['a damaged BEGIN line', (both) => both.replace('BEGIN X509', 'BEGIM X509'), /neither a BEGIN nor an END line/],
+    ['a BEGIN line in lower case', (both) => both.replace('BEGIN X509', 'begin x509'), /neither a BEGIN nor an END/],
     ['a missing BEGIN line', (both) => both.replace(/^.*\n/, ''), /line \d+ ends a block that did not begin/],
     ['a missing END line', (both) => both.replace(/-----END X509 CRL-----\n/, ''), /has no END line/],
-    [
-      'another label at the end',
-      (both) => both.replace('END X509 CRL', 'END CRL'),
-      /ends a block that did not begin/,
-    ],
-    [
-      'no line break between two lists',
-      (both) => both.replace('-----\n-----BEGIN', '----------BEGIN'),
-      /neither/,
-    ],
+    ['another label at the end', (both) => both.replace('END X509 CRL', 'END CRL'), /ends a block that did not begin/],
+    ['no line break between two lists', (both) => both.replace('-----\n-----BEGIN', '----------BEGIN'), /neither/],
     ['a character that is not base64', (both) => both.replace(/\n(.{20})./, '\n$1*'), /is not base64/],
     ['a character missing', (both) => both.replace(/\n(.{20})./, '\n$1'), /is not base64/],
     ['four characters missing', (both) => both.replace(/\n(.{20})..../, '\n$1'), /is not a revocation list/],
-    [
-      'a block of another kind',
-      (both) => both + toPem('CERTIFICATE', ca.der),
-      /contains a block "CERTIFICATE"/,
-    ],
+    ['a block of another kind', (both) => both + toPem('CERTIFICATE', ca.der), /contains a block "CERTIFICATE"/],
     ['nothing', () => '', /contains no revocation list/],
     ['text alone', () => 'nothing here\n', /contains no revocation list/],
   ])('%s', async (_name, change, problem) => {
@@ -124,10 +99,7 @@ describe('an incomplete CRL file is refused', () => {
   });
 
   test('every unusable file is reported', async () => {
-    const [truncated, empty] = [
-      folder.write('cut.crl', lists.both.slice(0, -9)),
-      folder.write('empty.crl', ''),
-    ];
+    const [truncated, empty] = [folder.write('cut.crl', lists.both.slice(0, -9)), folder.write('empty.crl', '')];
     const missing = folder.file('nowhere.crl');
     const { problems } = await createCrlFiles().load([truncated, empty, missing], issuers());
     expect(problems).toEqual([
@@ -197,9 +169,7 @@ describe('a reload never drops a CRL silently', () => {
     const names = { issuers: [issuer], crls: [folder.write('two.crl', first + second)] };
     const before = await loadCertificateFiles(names, nowSeconds());
     folder.write('two.crl', second);
-    await expect(loadCertificateFiles(names, nowSeconds(), { current: before })).rejects.toThrow(
-      /no longer contains/,
-    );
+    await expect(loadCertificateFiles(names, nowSeconds(), { current: before })).rejects.toThrow(/no longer contains/);
     const later = await loadCertificateFiles(names, nowSeconds() + 7_200, { current: before });
     expect(later.crls.lists).toHaveLength(1);
   });
@@ -221,9 +191,7 @@ describe('a reload never drops a CRL silently', () => {
     const before = await load([file]);
     await writeCrl(-3);
     expect(await problems([file], before)).toEqual([
-      expect.stringContaining(
-        `${file}: contains a revocation list of first that is older than the one in use`,
-      ),
+      expect.stringContaining(`${file}: contains a revocation list of first that is older than the one in use`),
     ]);
     for (const hours of [-2, -1]) {
       await writeCrl(hours);

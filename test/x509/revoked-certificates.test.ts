@@ -267,13 +267,8 @@ describe('a reload with an unusable CRL', () => {
     });
     cleanups.push(() => reloader.close());
     const authorize = async (as: IssuedCertificate): Promise<number> =>
-      (
-        await gateway.post(
-          '/Authorize/Certificate',
-          { client_id: 'report-runner', scope: 'files:read' },
-          { as },
-        )
-      ).status;
+      (await gateway.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files:read' }, { as }))
+        .status;
     for (const [content, problem] of [
       [both.slice(0, -60), 'truncated or damaged'],
       [both.slice(0, -ownCrl.length), 'no longer contains the revocation list of ca'],
@@ -336,13 +331,8 @@ test('requests are served while a CRL is read', async () => {
   await once(writer, 'open');
   expect((await gateway.api('/files/a', token, { as: alice })).status).toBe(200);
   expect(
-    (
-      await gateway.post(
-        '/Authorize/Certificate',
-        { client_id: 'other-app', scope: 'files:read' },
-        { as: alice },
-      )
-    ).status,
+    (await gateway.post('/Authorize/Certificate', { client_id: 'other-app', scope: 'files:read' }, { as: alice }))
+      .status,
   ).toBe(200);
   expect(isReloaded).toBe(false);
   writer.end((await createCrl(gateway.ca, { revoked: [alice], nextUpdate: daysFromNow(9) })).pem);

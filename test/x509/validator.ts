@@ -8,11 +8,8 @@ import type { IssuedCertificate, IssuedCrl } from '../support/pki.ts';
 
 export const nowSeconds = (): number => Date.now() / 1_000;
 
-export const approve = (
-  ca: IssuedCertificate,
-  identityFrom: NameSource = 'commonName',
-  name = 'ca',
-): ApprovedIssuer => approveIssuer({ name, certificate: ca.pem, directory: 'staff', identityFrom });
+export const approve = (ca: IssuedCertificate, identityFrom: NameSource = 'commonName', name = 'ca'): ApprovedIssuer =>
+  approveIssuer({ name, certificate: ca.pem, directory: 'staff', identityFrom });
 
 /** Creates a validator with these issuers and CRLs and the strict default settings. */
 export function createTestValidator(

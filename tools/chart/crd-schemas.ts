@@ -1,7 +1,5 @@
 /** JSON Schemas of a CustomResourceDefinition that reject unknown fields, which the API server would prune. */
-export function crdSchemas(
-  definition: unknown,
-): readonly { readonly file: string; readonly schema: Schema }[] {
+export function crdSchemas(definition: unknown): readonly { readonly file: string; readonly schema: Schema }[] {
   const { kind, spec } = (definition ?? {}) as Partial<Definition>;
   if (kind !== 'CustomResourceDefinition' || spec === undefined) return [];
   return spec.versions.map(({ name, schema }) => ({
@@ -30,14 +28,12 @@ const isObject = (value: unknown): value is Schema =>
 function toStrict(schema: Schema): Schema {
   const result: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(schema)) {
-    if (key.startsWith('x-kubernetes-') || key === 'nullable' || key === 'format' || key === 'default')
-      continue;
+    if (key.startsWith('x-kubernetes-') || key === 'nullable' || key === 'format' || key === 'default') continue;
     if (key === 'properties' && isObject(value))
       result[key] = Object.fromEntries(
         Object.entries(value).map(([name, inner]) => [name, isObject(inner) ? toStrict(inner) : inner]),
       );
-    else if (['items', 'additionalProperties', 'not'].includes(key) && isObject(value))
-      result[key] = toStrict(value);
+    else if (['items', 'additionalProperties', 'not'].includes(key) && isObject(value)) result[key] = toStrict(value);
     // In a combination, only the outer schema defines the fields.
     else result[key] = value;
   }

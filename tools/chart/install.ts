@@ -58,10 +58,7 @@ const GENERATOR_HASH = ['main.go', 'go.sum']
   .reduce((hash, file) => hash.update(readFileSync(join(SCHEMA_GENERATOR, file))), createHash('sha256'))
   .digest('hex')
   .slice(0, 8);
-const SCHEMAS = join(
-  CACHE,
-  `schemas-${[...DEFINITIONS.map(({ version }) => version), GENERATOR_HASH].join('-')}`,
-);
+const SCHEMAS = join(CACHE, `schemas-${[...DEFINITIONS.map(({ version }) => version), GENERATOR_HASH].join('-')}`);
 
 /** The path of an installed program. */
 export function program(name: Program): string {

@@ -37,9 +37,7 @@ export interface GeneratedFile {
 }
 
 export function kustomizeFiles(): readonly GeneratedFile[] {
-  const base = render('deploy/kustomize/base/values.yaml').filter(
-    (document) => document.get('kind') !== 'ConfigMap',
-  );
+  const base = render('deploy/kustomize/base/values.yaml').filter((document) => document.get('kind') !== 'ConfigMap');
   const snippet = render('deploy/kustomize/components/sidecar/values.yaml')
     .map((document) => (document.toJSON() as { data?: Record<string, string> }).data?.['patch.yaml'])
     .find((text) => text !== undefined);

@@ -437,8 +437,7 @@ export function configSchema(): JsonSchema {
 function prune(schema: JsonSchema, path: readonly string[]): JsonSchema {
   const { properties, required, items, additionalProperties, anyOf, oneOf, ...rest } = schema;
   const kept = Object.entries(properties ?? {}).filter(
-    ([key]) =>
-      !OWNED.includes([...path, key].join('.')) && !(properties && Object.hasOwn(properties, `${key}File`)),
+    ([key]) => !OWNED.includes([...path, key].join('.')) && !(properties && Object.hasOwn(properties, `${key}File`)),
   );
   const names = new Set(kept.map(([key]) => key));
   const still = required?.filter((key) => names.has(key)) ?? [];
@@ -451,9 +450,7 @@ function prune(schema: JsonSchema, path: readonly string[]): JsonSchema {
     ...(items && { items: prune(items, [...path, '[]']) }),
     ...(additionalProperties !== undefined && {
       additionalProperties:
-        typeof additionalProperties === 'object'
-          ? prune(additionalProperties, [...path, '*'])
-          : additionalProperties,
+        typeof additionalProperties === 'object' ? prune(additionalProperties, [...path, '*']) : additionalProperties,
     }),
     ...(anyOf && { anyOf: anyOf.map((form) => prune(form, path)) }),
     ...(oneOf && { oneOf: oneOf.map((form) => prune(form, path)) }),

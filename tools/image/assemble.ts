@@ -27,9 +27,7 @@ const shouldKeep = (path: string): boolean => {
 };
 
 const runtime = readdirSync(join(ROOT, 'node_modules')).filter(isRuntime);
-const node = runtime
-  .map((name) => join(ROOT, 'node_modules', name, 'bin/node'))
-  .find((file) => existsSync(file));
+const node = runtime.map((name) => join(ROOT, 'node_modules', name, 'bin/node')).find((file) => existsSync(file));
 if (node === undefined) throw new Error('no Node package for this architecture is installed');
 
 mkdirSync(bin, { recursive: true });

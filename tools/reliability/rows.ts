@@ -40,8 +40,7 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
   },
   {
     id: 'broken-responses',
-    promise:
-      'No response of an API, issuer, identity provider, CRL server, directory or Redis ends the process',
+    promise: 'No response of an API, issuer, identity provider, CRL server, directory or Redis ends the process',
     test: '500 requests of each kind while all these send damaged responses; a heap of 96 MB, and other clients are served meanwhile',
     command: ['npm', 'run', 'fuzz:responses', '--', '--count', '500'],
     quickArgs: ['npm', 'run', 'fuzz:responses', '--', '--count', '100'],
@@ -49,8 +48,7 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
   },
   {
     id: 'client-shares',
-    promise:
-      'Clients without a token, in one network, can neither exhaust the memory nor keep other networks out',
+    promise: 'Clients without a token, in one network, can neither exhaust the memory nor keep other networks out',
     test: '400 connections of one /24 with unread responses, unfinished requests, kept connections and floods, each and all at once, in the default container of a sidecar (256 MiB)',
     command: [...FULL, 'test/attack/client-shares.full.test.ts'],
     env: { SHARE_SECONDS: '20' },
@@ -100,8 +98,7 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
   },
   {
     id: 'outage-short',
-    promise:
-      'Without Redis, tokens are validated for `maxStaleness`, and everything works again when it is back',
+    promise: 'Without Redis, tokens are validated for `maxStaleness`, and everything works again when it is back',
     test: 'Redis killed for 60 s at 1,000 requests per second',
     command: [...FULL, 'test/chaos/three-replicas.full.test.ts', '-t', 'S02'],
     env: { OUTAGE: '60' },
@@ -116,8 +113,7 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
   },
   {
     id: 'promotions',
-    promise:
-      'With `durability: replicated`, no acknowledged write is lost when a replica of Redis is promoted',
+    promise: 'With `durability: replicated`, no acknowledged write is lost when a replica of Redis is promoted',
     test: '20 partitions with promotion under load',
     command: [...FULL, 'test/chaos/promotion.full.test.ts'],
     env: { PARTITIONS: '20' },
@@ -125,8 +121,7 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
   },
   {
     id: 'redis-topologies',
-    promise:
-      'Failovers by Sentinel and reshardings of a Cluster need no restart and lose no acknowledged write',
+    promise: 'Failovers by Sentinel and reshardings of a Cluster need no restart and lose no acknowledged write',
     test: '20 Sentinel failovers, 10 of them after a kill of the primary; 5 reshardings with redis-cli; under load',
     command: [...FULL, 'test/chaos/redis-topologies.full.test.ts'],
     env: { FAILOVERS: '20', RESHARDINGS: '5' },
@@ -149,8 +144,7 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
   },
   {
     id: 'cluster-deletions',
-    promise:
-      'On Kubernetes, a deleted pod of a gateway fails no request, loses no grant and revives no revoked token',
+    promise: 'On Kubernetes, a deleted pod of a gateway fails no request, loses no grant and revives no revoked token',
     test: '200 pod deletions under load: kept connections, new connections and HTTP/2, refreshes and revoked tokens',
     command: [...CLUSTER, '-t', 'pod deletions'],
     env: { CLUSTER_DELETIONS: '200' },
@@ -180,8 +174,7 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
   },
   {
     id: 'cluster-redis',
-    promise:
-      'On Kubernetes, a failover by Sentinel and reshardings of a Cluster fail no request with a valid token',
+    promise: 'On Kubernetes, a failover by Sentinel and reshardings of a Cluster fail no request with a valid token',
     test: 'the pod of the primary killed; 3 reshardings; a partition of Redis; a restart of Redis without its data',
     command: [
       'npm',
@@ -253,11 +246,7 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
     id: 'stalled-disk',
     promise: 'A disk that stalls is a temporary error',
     test: 'flushes that take 10 s; 50 times `kill -9` of a process that writes',
-    command: [
-      ...FULL,
-      'test/attack/store-stalls.full.test.ts',
-      'test/stores/embedded/durability.full.test.ts',
-    ],
+    command: [...FULL, 'test/attack/store-stalls.full.test.ts', 'test/stores/embedded/durability.full.test.ts'],
     env: { STORE_KILL_ROUNDS: '50' },
   },
   {

@@ -1,16 +1,7 @@
 // npm run docs:site [-- --serve]: builds the documentation as a static site in site/, and checks its links.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import {
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -42,8 +33,7 @@ function installGenerator(): string {
     for (const file of MANIFESTS) cpSync(join(HERE, file), join(copy, file));
     const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'];
     const { status } = spawnSync('npm', args, { cwd: copy, stdio: ['ignore', 'inherit', 'inherit'] });
-    if (status !== 0)
-      throw new SiteError('npm could not install the generator; the first build needs a registry');
+    if (status !== 0) throw new SiteError('npm could not install the generator; the first build needs a registry');
     // Another build may have been faster.
     if (!existsSync(target)) renameSync(copy, target);
     return target;

@@ -16,10 +16,7 @@ export function findBrokenLinks(folder: string, base: string): string[] {
   const pages = new Map(
     files.map((file) => {
       const html = readFileSync(join(folder, file), 'utf8');
-      return [
-        file,
-        { html, ids: new Set([...html.matchAll(IDS)].map(([, id = '']) => decode(id))) },
-      ] as const;
+      return [file, { html, ids: new Set([...html.matchAll(IDS)].map(([, id = '']) => decode(id))) }] as const;
     }),
   );
 

@@ -110,10 +110,8 @@ export function rewritePage(page: SitePage, options: RewriteOptions): RewrittenP
       const { code, link, label, reference, title, tag } = rest.at(-1) as Record<string, string | undefined>;
       if (code !== undefined) return whole;
       if (tag !== undefined)
-        return tag.replaceAll(
-          /(\s(?:src|srcset|href)=")([^"]*)"/g,
-          (attribute, name: string, value: string) =>
-            isExternal(value) ? attribute : `${name}${toUrl(value) ?? '#'}"`,
+        return tag.replaceAll(/(\s(?:src|srcset|href)=")([^"]*)"/g, (attribute, name: string, value: string) =>
+          isExternal(value) ? attribute : `${name}${toUrl(value) ?? '#'}"`,
         );
       if (link === undefined || reference === undefined || isExternal(reference)) return whole;
       const url = toUrl(reference);
@@ -134,13 +132,9 @@ export function rewritePage(page: SitePage, options: RewriteOptions): RewrittenP
 }
 
 export const renderFrontMatter = ({ file, title }: SitePage): string =>
-  [
-    '---',
-    `title: ${JSON.stringify(title)}`,
-    ...(NOT_SEARCHED.test(file) ? ['pagefind: false'] : []),
-    '---',
-    '',
-  ].join('\n');
+  ['---', `title: ${JSON.stringify(title)}`, ...(NOT_SEARCHED.test(file) ? ['pagefind: false'] : []), '---', ''].join(
+    '\n',
+  );
 
 const INDEX = 'docs/README.md';
 const DECISIONS = 'docs/decisions/README.md';

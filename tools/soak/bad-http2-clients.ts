@@ -71,8 +71,7 @@ const SETTINGS = frame(FRAME.settings, 0, 0);
 const initialWindow = (size: number): Buffer =>
   frame(FRAME.settings, 0, 0, Buffer.concat([Buffer.from([0, 4]), uint32(size)]));
 const range = (count: number): readonly number[] => Array.from({ length: count }, (_, index) => index);
-const randomBytes = (count: number): Buffer =>
-  Buffer.from(range(count).map(() => Math.floor(Math.random() * 256)));
+const randomBytes = (count: number): Buffer => Buffer.from(range(count).map(() => Math.floor(Math.random() * 256)));
 
 /**
  * What each client sends, in portions. After the last portion of `repeated`, it is sent again until the connection is closed.
@@ -130,8 +129,7 @@ const BAD_CLIENTS = {
   },
   priorities: {
     first: (token) => open(request(token, 1, '/files/slow')),
-    repeated: () =>
-      Buffer.concat(range(100).map((index) => frame(FRAME.priority, 0, 2 * index + 3, Buffer.alloc(5)))),
+    repeated: () => Buffer.concat(range(100).map((index) => frame(FRAME.priority, 0, 2 * index + 3, Buffer.alloc(5)))),
   },
   'unknown frames': {
     first: () => open(),

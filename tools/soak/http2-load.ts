@@ -238,9 +238,7 @@ class Http2Load {
     const count = 1 + Math.floor(Math.random() * 8);
     await Promise.all(Array.from({ length: count }, () => this.#expectItem(session)));
     if (Math.random() < 0.5) return close(session);
-    const inFlight = Array.from({ length: count }, () =>
-      this.#request(session, '/files/slow').catch(() => {}),
-    );
+    const inFlight = Array.from({ length: count }, () => this.#request(session, '/files/slow').catch(() => {}));
     await this.#pause(Math.random() * SLOW_MS);
     session.destroy();
     await Promise.all(inFlight);
@@ -282,12 +280,7 @@ class Http2Load {
         stream.close(constants.NGHTTP2_CANCEL);
         await closed;
       } else
-        await this.#expect(
-          session,
-          '/reports/digest',
-          { body: sha256(body) },
-          { headers, body: splitAtRandom(body) },
-        );
+        await this.#expect(session, '/reports/digest', { body: sha256(body) }, { headers, body: splitAtRandom(body) });
       await this.#expectItem(session);
       await this.#pause(30);
     }

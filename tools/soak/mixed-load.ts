@@ -72,13 +72,7 @@ const createMixedLoad = ({ http1, http2, fresh: freshClients, pauseMs }: Clients
       if (!isGranted(refreshed, 'refresh')) return;
       const headers = { authorization: `Bearer ${String(refreshed.json['access_token'])}` };
       record(checkStatus((await alice.request({ path: '/whoami', headers })).status, 200, 'proxy'));
-      record(
-        checkStatus(
-          (await alice.request({ path: '/authsvc/Authorize/Verify', headers })).status,
-          200,
-          'verify',
-        ),
-      );
+      record(checkStatus((await alice.request({ path: '/authsvc/Authorize/Verify', headers })).status, 200, 'verify'));
       isGranted(await alice.revoke(grant.access_token), 'revoke');
     };
     const grantCycles = (async () => {

@@ -183,9 +183,7 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
 }
 
 /** Undefined: no complete response in time. */
-async function readMetrics(
-  adminPort: number,
-): Promise<Pick<Sample, 'connections' | 'lagSeconds'> | undefined> {
+async function readMetrics(adminPort: number): Promise<Pick<Sample, 'connections' | 'lagSeconds'> | undefined> {
   try {
     const metrics = await scrape(adminPort);
     const connections = metrics.value('gatehouse_connections');

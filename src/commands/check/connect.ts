@@ -134,8 +134,7 @@ const listIssuers = ({ trustedIssuers }: Settings): readonly Dependency[] =>
     const { issuer, jwksUri, jwksFile, timeout, bearerTokenFile } = settings;
     if (jwksFile !== undefined) return [];
     const setting = `trustedIssuers.${name}`;
-    const read = (kind: 'ca' | 'certificate' | 'key') =>
-      readSettingFile(`${setting}.${kind}`, settings[kind]);
+    const read = (kind: 'ca' | 'certificate' | 'key') => readSettingFile(`${setting}.${kind}`, settings[kind]);
     return [
       {
         setting,

@@ -7,11 +7,7 @@ import { findReadProblem, readSettingFile } from '../../lib/read-file.ts';
 import { createTheme } from '../../pages/views/theme.ts';
 import { Fault } from '../../ports/fault.ts';
 import { readUpstreamTlsFiles } from '../../proxy/upstream/tls-files.ts';
-import {
-  type AdminTokenSetting,
-  checkAdminTokenFile,
-  formatAdminTokenProblem,
-} from '../../server/admin-token.ts';
+import { type AdminTokenSetting, checkAdminTokenFile, formatAdminTokenProblem } from '../../server/admin-token.ts';
 import { listCertificateFiles } from '../../server/build-from-settings.ts';
 import { compareWithStore, listKeyWarnings } from '../../server/keys.ts';
 import { checkTlsFileValidity } from '../../server/tls-file-validity.ts';
@@ -25,14 +21,10 @@ import { CertificateFilesError, loadCertificateFiles } from '../../x509/certific
 import type { Check, CheckResult } from '../check.ts';
 
 /** Created by gatehouse itself, or read only when they are needed. */
-const OPTIONAL_FILES =
-  /^(?:store\.path|keys\.file|admin\.tokenFile|audit\.file|trustedIssuers.*\.bearerTokenFile)$/;
+const OPTIONAL_FILES = /^(?:store\.path|keys\.file|admin\.tokenFile|audit\.file|trustedIssuers.*\.bearerTokenFile)$/;
 
 /** Files that must exist, and cannot be read. */
-export function findMissingFiles(
-  settings: Settings,
-  fileSettings: readonly FileSetting[],
-): readonly string[] {
+export function findMissingFiles(settings: Settings, fileSettings: readonly FileSetting[]): readonly string[] {
   return fileSettings.flatMap(({ path, file }) => {
     const setting = formatPath(path);
     const isRequired = isFileUsed(settings, path) && !OPTIONAL_FILES.test(setting);
@@ -81,9 +73,7 @@ async function checkMissingKeys({ store, keys }: Settings): Promise<CheckResult>
   return readStore(store, async (opened) =>
     (await opened.isEmpty())
       ? []
-      : [
-          `keys.file: ${keys.file} is missing, but the store in ${store.path} holds grants made with other keys`,
-        ],
+      : [`keys.file: ${keys.file} is missing, but the store in ${store.path} holds grants made with other keys`],
   );
 }
 
@@ -178,9 +168,7 @@ function checkAdminToken(setting: AdminTokenSetting, file: string | undefined): 
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     return {
-      problems: [
-        `${setting}: ${file} cannot be read (${code}); run the check as the user that runs gatehouse`,
-      ],
+      problems: [`${setting}: ${file} cannot be read (${code}); run the check as the user that runs gatehouse`],
     };
   }
 }

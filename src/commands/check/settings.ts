@@ -27,20 +27,17 @@ export const checkLikelyMistakes: Check = (settings) => {
   const usedUpstreams = new Set(routes.map(({ upstream }) => upstream));
   return {
     warnings: [
-      ...integrations.flatMap(
-        ({ access, exchange, grants, clientSecretHashes, jwks, jwksFile, jwksUri }, index) =>
-          access.length === 0 && exchange.length === 0 && !grants.includes('client')
-            ? [
-                clientSecretHashes.length > 0 || jwks !== undefined || (jwksFile ?? jwksUri) !== undefined
-                  ? `integrations[${index}].grants: does not include client, although the integration has a secret or a key, so it cannot be used`
-                  : `integrations[${index}].access: is empty, so this integration cannot be used`,
-              ]
-            : [],
+      ...integrations.flatMap(({ access, exchange, grants, clientSecretHashes, jwks, jwksFile, jwksUri }, index) =>
+        access.length === 0 && exchange.length === 0 && !grants.includes('client')
+          ? [
+              clientSecretHashes.length > 0 || jwks !== undefined || (jwksFile ?? jwksUri) !== undefined
+                ? `integrations[${index}].grants: does not include client, although the integration has a secret or a key, so it cannot be used`
+                : `integrations[${index}].access: is empty, so this integration cannot be used`,
+            ]
+          : [],
       ),
       ...routes.flatMap(({ path, reportOnly }, index) =>
-        reportOnly
-          ? [`routes[${index}].reportOnly: requests to ${path} are never rejected, only logged`]
-          : [],
+        reportOnly ? [`routes[${index}].reportOnly: requests to ${path} are never rejected, only logged`] : [],
       ),
       ...(hosts.others === 'refuse' && hosts.allowed.includes('*')
         ? ['hosts.others: refuse has no effect with "*" in hosts.allowed']
@@ -67,8 +64,7 @@ export const checkLikelyMistakes: Check = (settings) => {
 export const checkTokenSources: Check = (settings) => {
   const { certificates, device, integrations, routes, signIn } = settings;
   const needsOwnTokens = routes.some(
-    ({ public: isPublic, issuers }) =>
-      isPublic !== true && (issuers === undefined || issuers.includes('own')),
+    ({ public: isPublic, issuers }) => isPublic !== true && (issuers === undefined || issuers.includes('own')),
   );
   if (!needsOwnTokens || integrations.length === 0) return {};
   const directories = Object.values(settings.directories);
@@ -121,11 +117,7 @@ const hasEnabledUsers = ({ users, derive, ldap }: Directory): boolean =>
   derive || ldap !== undefined || users.some(({ disabled }) => !disabled);
 
 /** Is there an entry of `access` for this grant type that an enabled user can match? */
-function selectsUsers(
-  { access }: ConfiguredIntegration,
-  grant: GrantType,
-  { directories, signIn }: Settings,
-): boolean {
+function selectsUsers({ access }: ConfiguredIntegration, grant: GrantType, { directories, signIn }: Settings): boolean {
   const hasExternalGroups =
     Object.values(directories).some(({ ldap }) => ldap !== undefined) ||
     Object.values(signIn.openid).some(({ groups }) => groups !== undefined);
@@ -166,13 +158,9 @@ export const checkRouteLimits: Check = (settings) => {
   const { limits, listen, store, trustedProxies } = settings;
   const rules = buildRules(settings).filter(({ limits: ruleLimits }) => ruleLimits !== undefined);
   if (rules.length === 0) return {};
-  const byLimits = Map.groupBy(rules, ({ limits: ruleLimits = [] }) =>
-    ruleLimits.map(formatRouteLimit).join(', and '),
-  );
+  const byLimits = Map.groupBy(rules, ({ limits: ruleLimits = [] }) => ruleLimits.map(formatRouteLimit).join(', and '));
   const hasSeveralProcesses = store.type === 'redis' || listen.workers !== 1;
-  const countsAddresses = rules.some(({ limits: ruleLimits }) =>
-    ruleLimits?.some(({ per }) => per === 'address'),
-  );
+  const countsAddresses = rules.some(({ limits: ruleLimits }) => ruleLimits?.some(({ per }) => per === 'address'));
   return {
     notes: [...byLimits].map(([text, limited]) => {
       const names = limited.slice(0, MAX_LISTED_ROUTES).map(({ name }) => name);
@@ -183,10 +171,7 @@ export const checkRouteLimits: Check = (settings) => {
       ...(hasSeveralProcesses && !limits.shared
         ? ['limits.shared: is false, so each worker and each replica applies the limits separately']
         : []),
-      ...(countsAddresses &&
-      listen.behindTls &&
-      !trustedProxies.hasEntries &&
-      listen.proxyProtocol.entries.length === 0
+      ...(countsAddresses && listen.behindTls && !trustedProxies.hasEntries && listen.proxyProtocol.entries.length === 0
         ? ['trustedProxies: is empty, so limits per address count all clients behind the front proxy as one']
         : []),
     ],
@@ -245,14 +230,11 @@ const matchesPathsOf = (wide: AccessRule, narrow: AccessRule): boolean =>
 
 const listMethodWarnings = (setting: string, methods: readonly string[] = []): string[] =>
   methods.flatMap((method) => {
-    if (!isServedMethod(method))
-      return [`${setting}: requests with the method ${method} are always rejected (405)`];
+    if (!isServedMethod(method)) return [`${setting}: requests with the method ${method} are always rejected (405)`];
     if (KNOWN_METHODS.includes(method)) return [];
     const closest = findClosestName(method, KNOWN_METHODS.filter(isServedMethod));
     const hint = closest === undefined ? '' : `; did you mean ${closest}?`;
-    return [
-      `${setting}: ${method} is not a known HTTP method, and HTTP/1.1 requests with it are rejected${hint}`,
-    ];
+    return [`${setting}: ${method} is not a known HTTP method, and HTTP/1.1 requests with it are rejected${hint}`];
   });
 
 /** Valid settings that no request can ever satisfy. */
@@ -264,9 +246,7 @@ export const checkReachability: Check = (settings) => {
       unionScopes([...Object.values(scopes), ...(scope === undefined ? [] : [scope])]),
     ]),
   );
-  const groups = new Set(
-    Object.values(directories).flatMap(({ users }) => users.flatMap((user) => user.groups)),
-  );
+  const groups = new Set(Object.values(directories).flatMap(({ users }) => users.flatMap((user) => user.groups)));
   const hasExternalGroups = Object.values(directories).some(({ ldap }) => ldap !== undefined);
   return {
     warnings: [
@@ -286,9 +266,7 @@ export const checkReachability: Check = (settings) => {
         return isPublic === true ||
           !isOwnOnly ||
           integrations.length === 0 ||
-          integrations.some(({ audience: own = [settings.publicUrl] }) =>
-            own.some((name) => accepted.includes(name)),
-          )
+          integrations.some(({ audience: own = [settings.publicUrl] }) => own.some((name) => accepted.includes(name)))
           ? []
           : [
               `routes[${index}].audience: no integration issues tokens for ${accepted.join(' or ')}, so every request to ${path} is rejected`,

@@ -107,12 +107,7 @@ const listPositionals = (nodes: readonly CompletionNode[]): Entry[] =>
     ...positionals.map((complete, index): Entry => [[`${command} ${subcommand} ${index}`], complete]),
     ...(subcommands.length === 0
       ? []
-      : [
-          [
-            [`${command}  0`, `help ${command} 0`],
-            subcommands.map(({ path }) => path.at(-1) ?? ''),
-          ] satisfies Entry,
-        ]),
+      : [[[`${command}  0`, `help ${command} 0`], subcommands.map(({ path }) => path.at(-1) ?? '')] satisfies Entry]),
     ...listPositionals(subcommands),
   ]);
 
@@ -130,6 +125,4 @@ function groupByAction(entries: readonly Entry[]): Cases {
 }
 
 const renderCase = (cases: Cases, indent: number): string =>
-  cases
-    .map(([patterns, action]) => `${' '.repeat(indent)}${patterns.map(quote).join(' | ')}) ${action} ;;`)
-    .join('\n');
+  cases.map(([patterns, action]) => `${' '.repeat(indent)}${patterns.map(quote).join(' | ')}) ${action} ;;`).join('\n');

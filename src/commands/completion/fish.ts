@@ -41,9 +41,7 @@ function renderNode({ path, options, subcommands, positionals }: CompletionNode)
     ]),
     ...options.map((option) => renderOption(at + isOther, option)),
     ...positionals.flatMap((complete) =>
-      complete === undefined
-        ? []
-        : [`complete -c gatehouse -n ${quoteFish(at)} ${renderCompletion(complete)}`],
+      complete === undefined ? [] : [`complete -c gatehouse -n ${quoteFish(at)} ${renderCompletion(complete)}`],
     ),
     ...subcommands.flatMap(renderNode),
   ];
@@ -51,8 +49,7 @@ function renderNode({ path, options, subcommands, positionals }: CompletionNode)
 
 function renderOption(condition: string, { name, short, help, value, complete }: CompletionOption): string {
   const spelling = `-l ${name}${short === undefined ? '' : ` -s ${short}`}`;
-  const argument =
-    value === undefined ? '' : complete === undefined ? ' -x' : ` -r ${renderCompletion(complete)}`;
+  const argument = value === undefined ? '' : complete === undefined ? ' -x' : ` -r ${renderCompletion(complete)}`;
   return `complete -c gatehouse -n ${quoteFish(condition)} ${spelling}${argument} -d ${quoteFish(help)}`;
 }
 

@@ -33,9 +33,7 @@ export function createNode(command: Command): CompletionNode {
     subcommands: Object.entries(subcommands).map(([subcommandName, subcommand]) => ({
       path: [name, subcommandName],
       summary: subcommand.summary,
-      options: options.filter(
-        (option) => subcommand.options.includes(option.name) || common.includes(option.name),
-      ),
+      options: options.filter((option) => subcommand.options.includes(option.name) || common.includes(option.name)),
       subcommands: [],
       positionals: positionals?.complete ?? [],
     })),

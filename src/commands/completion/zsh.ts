@@ -6,12 +6,7 @@ export function renderZsh(nodes: readonly CompletionNode[]): string {
   return `#compdef gatehouse
 # Completion of gatehouse for zsh, written by \`gatehouse completion zsh\`.
 
-${renderChoice(
-  '_gatehouse',
-  nodes,
-  [],
-  [{ path: ['help'], summary: 'shows this help, or that of a command' }],
-)}
+${renderChoice('_gatehouse', nodes, [], [{ path: ['help'], summary: 'shows this help, or that of a command' }])}
 
 _gatehouse_help() {
 ${renderDescribe(nodes, '  ')}
@@ -31,8 +26,7 @@ const getFunctionName = (path: readonly string[]): string => ['_gatehouse', ...p
 
 function renderNode({ path, options, subcommands, positionals }: CompletionNode): string[] {
   const name = getFunctionName(path);
-  if (subcommands.length > 0)
-    return [renderChoice(name, subcommands, options), ...subcommands.flatMap(renderNode)];
+  if (subcommands.length > 0) return [renderChoice(name, subcommands, options), ...subcommands.flatMap(renderNode)];
   const specs = [
     ...options.flatMap(renderOption),
     ...positionals.flatMap((complete, index) =>
@@ -77,8 +71,7 @@ ${nodes.map(({ path, summary }) => `${indent}  ${quote(`${path.at(-1)}:${summary
 ${indent})
 ${indent}_describe -t commands command commands`;
 
-const renderSpecs = (specs: readonly string[]): string =>
-  specs.map((spec) => `\\\n    ${quote(spec)}`).join(' ');
+const renderSpecs = (specs: readonly string[]): string => specs.map((spec) => `\\\n    ${quote(spec)}`).join(' ');
 
 function renderOption({ name, short, help, multiple, value, complete }: CompletionOption): string[] {
   const names = [`--${name}`, ...(short === undefined ? [] : [`-${short}`])];

@@ -46,12 +46,9 @@ const describeCaller = (headers: IncomingHttpHeaders): object => {
 
 async function handleRequest(request: IncomingMessage, reports: string[]): Promise<ApiResponse> {
   const { method = '', url = '' } = request;
-  const [, resource = '', name = ''] = new URL(url, 'http://demo').pathname
-    .split('/')
-    .map(decodeURIComponent);
+  const [, resource = '', name = ''] = new URL(url, 'http://demo').pathname.split('/').map(decodeURIComponent);
   const body = await readMessageBody(request, 10_000, 10);
-  if (body.kind !== 'complete')
-    return { status: 400, body: { problem: 'the body is too large or incomplete' } };
+  if (body.kind !== 'complete') return { status: 400, body: { problem: 'the body is too large or incomplete' } };
   switch (`${method === 'HEAD' ? 'GET' : method} ${resource}`) {
     case 'GET health':
       return { status: 200, body: { status: 'ok' } };

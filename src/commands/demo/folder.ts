@@ -5,12 +5,7 @@ import { join } from 'node:path';
 import { hashPassword } from '../../identity/password-hasher.ts';
 import { createKeyringFile, writeKeyringFile } from '../../tokens/keyring-file.ts';
 import { generatePassword } from '../generate-password.ts';
-import {
-  createPrivateFolder,
-  readIfExists,
-  refuseSymbolicLink,
-  writePrivateFile,
-} from '../pki/private-files.ts';
+import { createPrivateFolder, readIfExists, refuseSymbolicLink, writePrivateFile } from '../pki/private-files.ts';
 import { renderDemoConfiguration } from './configuration.ts';
 import { type CertificateHolder, ensurePki, type RenewedNames } from './pki.ts';
 

@@ -63,10 +63,7 @@ const REQUEST_TEXTS: Readonly<Record<string, string>> = {
  * A short log for the terminal of the walkthrough: one line per audit event and per refused request, plus warnings and
  * errors.
  */
-export function createDemoLog(
-  write: (line: string) => void,
-  resolveName: (identity: string) => string,
-): Logger {
+export function createDemoLog(write: (line: string) => void, resolveName: (identity: string) => string): Logger {
   const logger = createLogger({ level: 'warn', format: 'text', write });
   const writeLine = (text: string): void => write(`${formatClock()}  ${text}\n`);
   return {
@@ -93,16 +90,7 @@ export function createDemoLog(
 
 /** Returns undefined for allowed requests, and for requests to the token service, which have audit events. */
 function formatRequest(
-  {
-    method = '',
-    path = '',
-    status,
-    rule,
-    decision = '',
-    reason = '',
-    identity = '',
-    client = '',
-  }: LoggedRequest,
+  { method = '', path = '', status, rule, decision = '', reason = '', identity = '', client = '' }: LoggedRequest,
   resolveName: (identity: string) => string,
 ): string | undefined {
   const text = REQUEST_TEXTS[decision];

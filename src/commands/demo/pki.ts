@@ -64,11 +64,7 @@ export async function ensurePki(
     const leafPair =
       'person' in leaf
         ? createClient(authority, { subject: [['commonName', name]], email: leaf.person.email }, validity)
-        : createServer(
-            authority,
-            { subject: [['commonName', 'localhost']], hosts: LOOPBACK_HOSTS },
-            validity,
-          );
+        : createServer(authority, { subject: [['commonName', 'localhost']], hosts: LOOPBACK_HOSTS }, validity);
     writePrivateFile(join(folder, `${name}.pem`), leafPair.pem);
     writePrivateFile(join(folder, `${name}-key.pem`), leafPair.keyPem);
   }
@@ -99,8 +95,5 @@ function readCertificate(folder: string, name: string): X509Certificate | undefi
   }
 }
 
-const isValidBeyond = (
-  { validFromDate, validToDate }: X509Certificate,
-  now: number,
-  margin: number,
-): boolean => validFromDate.getTime() <= now * 1_000 && validToDate.getTime() > (now + margin) * 1_000;
+const isValidBeyond = ({ validFromDate, validToDate }: X509Certificate, now: number, margin: number): boolean =>
+  validFromDate.getTime() <= now * 1_000 && validToDate.getTime() > (now + margin) * 1_000;

@@ -76,9 +76,7 @@ export const QUESTIONS: readonly Question[] = [
     help: `default: ${ADMIN_PORT}`,
     isOptionOnly: true,
     validate: (answer) =>
-      /^[1-9]\d{0,4}$/.test(answer) && Number(answer) <= 65_535
-        ? undefined
-        : 'must be a port from 1 to 65535',
+      /^[1-9]\d{0,4}$/.test(answer) && Number(answer) <= 65_535 ? undefined : 'must be a port from 1 to 65535',
   },
   {
     option: 'sign-in',

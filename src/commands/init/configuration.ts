@@ -35,8 +35,7 @@ function get(answers: Answers, option: string): string {
 const getYaml = (answers: Answers, option: string): string => quoteForYaml(get(answers, option));
 
 /** A setting with a comment in the same column as the others, where there is room. */
-const line = (setting: string, comment: string): string =>
-  `${setting.padEnd(COMMENT_COLUMN - 2)}  # ${comment}\n`;
+const line = (setting: string, comment: string): string => `${setting.padEnd(COMMENT_COLUMN - 2)}  # ${comment}\n`;
 const COMMENT_COLUMN = 42;
 
 const INTRODUCTION = `# The configuration of gatehouse, written by \`gatehouse init\`. Paths are relative to this file.
@@ -64,10 +63,7 @@ function renderListeners(answers: Answers): string {
         `  port: ${getListenPort(answers)}\n` +
         line('  behindTls: true', 'the proxy terminates TLS');
   return (
-    line(
-      `publicUrl: ${quoteForYaml(new URL(url).origin)}`,
-      'the URL that clients use; it is part of every token',
-    ) +
+    line(`publicUrl: ${quoteForYaml(new URL(url).origin)}`, 'the URL that clients use; it is part of every token') +
     `listen:\n${listener}` +
     (answers['tls'] === 'here'
       ? ''

@@ -65,12 +65,8 @@ function encodeExtensions({ use, publicKey, signingKey, names = [] }: Certificat
     // §4.2.1.3: keyCertSign and cRLSign, or digitalSignature.
     encodeExtension('551d0f', true, isCa ? bitString(Buffer.of(0x06), 1) : bitString(Buffer.of(0x80), 7)),
     // §4.2.1.12: serverAuth or clientAuth.
-    ...(isCa
-      ? []
-      : [encodeExtension('551d25', false, sequence(oid(`2b0601050507030${use === 'server' ? 1 : 2}`)))]),
-    ...(names.length === 0
-      ? []
-      : [encodeExtension('551d11', false, sequence(...names.map(encodeAlternativeName)))]),
+    ...(isCa ? [] : [encodeExtension('551d25', false, sequence(oid(`2b0601050507030${use === 'server' ? 1 : 2}`)))]),
+    ...(names.length === 0 ? [] : [encodeExtension('551d11', false, sequence(...names.map(encodeAlternativeName)))]),
     ...(isCa ? [] : [encodeKeyReference(signingKey)]),
     encodeExtension('551d0e', false, octetString(computeKeyId(publicKey))),
   ];

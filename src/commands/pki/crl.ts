@@ -43,11 +43,7 @@ export function createCrl(
   const extensions = sequence(
     encodeKeyReference(key),
     // §5.2.3: each list needs a larger number. Milliseconds: 41 bits.
-    encodeExtension(
-      '551d14',
-      false,
-      integer(Buffer.from(now.getTime().toString(16).padStart(12, '0'), 'hex')),
-    ),
+    encodeExtension('551d14', false, integer(Buffer.from(now.getTime().toString(16).padStart(12, '0'), 'hex'))),
   );
   const tbs = sequence(
     integer(Buffer.of(1)),
@@ -62,10 +58,7 @@ export function createCrl(
 }
 
 function encodeEntry(serialNumber: string, date: Date): RevokedEntry {
-  const bytes = Buffer.from(
-    serialNumber.padStart(serialNumber.length + (serialNumber.length % 2), '0'),
-    'hex',
-  );
+  const bytes = Buffer.from(serialNumber.padStart(serialNumber.length + (serialNumber.length % 2), '0'), 'hex');
   const content = (bytes[0] ?? 0) >= 0x80 ? Buffer.concat([Buffer.of(0), bytes]) : bytes;
   return { serial: content.toString('hex'), encoded: sequence(integer(content), encodeTime(date)) };
 }

@@ -43,8 +43,7 @@ export function signToPem(label: 'CERTIFICATE' | 'X509 CRL', tbs: Buffer, key: K
 }
 
 const toPublicKey = (key: KeyObject): KeyObject => (key.type === 'private' ? createPublicKey(key) : key);
-export const exportSpki = (key: KeyObject): Buffer =>
-  toPublicKey(key).export({ type: 'spki', format: 'der' });
+export const exportSpki = (key: KeyObject): Buffer => toPublicKey(key).export({ type: 'spki', format: 'der' });
 
 /** §4.2.1.2 (1): SHA-1 of the public key, which is the last 65 bytes of the SPKI for P-256. */
 export const computeKeyId = (key: KeyObject): Buffer =>

@@ -96,11 +96,9 @@ async function importBackup(
 /** True for an empty target or an interrupted migration. Throws when it belongs to another installation. */
 async function prepareTarget(store: RedisStore, backup: OpenedBackup): Promise<boolean> {
   const notes = new Map<string, Readonly<Record<string, string>>>();
-  for await (const { id, record } of backup.records('notes'))
-    notes.set(id, record as Readonly<Record<string, string>>);
+  for await (const { id, record } of backup.records('notes')) notes.set(id, record as Readonly<Record<string, string>>);
   const backupKeys = notes.get(KEYS_NOTE);
-  if (backupKeys === undefined)
-    throw new StartError(['the backup has no key fingerprints; use another backup']);
+  if (backupKeys === undefined) throw new StartError(['the backup has no key fingerprints; use another backup']);
   const redisKeys = await store.notes.read(KEYS_NOTE);
   const migration = await store.notes.read(MIGRATION_NOTE);
   if (redisKeys === undefined && !(await store.isEmpty()))
@@ -125,8 +123,7 @@ function hasMatchingKeys(
   const fingerprint = (text: string | undefined): string | undefined => text?.split(' ', 1)[0];
   const sharedKids = Object.keys(backupKeys).filter((kid) => redisKeys[kid] !== undefined);
   return (
-    sharedKids.length > 0 &&
-    sharedKids.every((kid) => fingerprint(backupKeys[kid]) === fingerprint(redisKeys[kid]))
+    sharedKids.length > 0 && sharedKids.every((kid) => fingerprint(backupKeys[kid]) === fingerprint(redisKeys[kid]))
   );
 }
 
@@ -143,8 +140,5 @@ export async function writeNote(
     if (found === undefined) continue;
     if ((await notes.replace(id, found.version, record, KEEP_FOREVER)) === 'replaced') return;
   }
-  throw new Fault(
-    'overloaded',
-    'the migration note is being changed concurrently; is another migration running?',
-  );
+  throw new Fault('overloaded', 'the migration note is being changed concurrently; is another migration running?');
 }

@@ -41,9 +41,7 @@ export const cors = z
   .superRefine(
     checkWith(({ origins, credentials }, report) => {
       if (!origins.includes('*')) return;
-      if (origins.length > 1)
-        report(['origins'], 'contains * and other origins; * already allows every origin');
-      if (credentials)
-        report(['credentials'], 'cannot be combined with the origin *; list the allowed origins');
+      if (origins.length > 1) report(['origins'], 'contains * and other origins; * already allows every origin');
+      if (credentials) report(['credentials'], 'cannot be combined with the origin *; list the allowed origins');
     }),
   );

@@ -5,15 +5,7 @@ import { isIdentityLabel } from '../../domain/user.ts';
 import { NAME_SOURCES, type NameSource } from '../../ports/directory.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import {
-  durationBetween,
-  isPlainHttpUrl,
-  nonEmptyText,
-  type PathSchema,
-  peers,
-  shortText,
-  size,
-} from '../units.ts';
+import { durationBetween, isPlainHttpUrl, nonEmptyText, type PathSchema, peers, shortText, size } from '../units.ts';
 import { checkLdap, ldapSection } from './ldap.ts';
 
 /** `certificates`: which client certificates are trusted, and which name in them is the identity. */
@@ -49,14 +41,10 @@ export function certificatesSection(path: PathSchema) {
     z.strictObject({
       name: nonEmptyText
         .exactOptional()
-        .describe(
-          'Short name for `integrations[].issuers` and logs. Default: the file name without its extension.',
-        ),
+        .describe('Short name for `integrations[].issuers` and logs. Default: the file name without its extension.'),
       file: path.describe('Issuer certificate, PEM.'),
       directory: z.string().exactOptional().describe('Directory for names in certificates of this issuer.'),
-      identityFrom: nameSource
-        .exactOptional()
-        .describe('Which name in certificates of this issuer is the identity.'),
+      identityFrom: nameSource.exactOptional().describe('Which name in certificates of this issuer is the identity.'),
       trustDomain: z
         .string()
         .refine(isTrustDomain, 'must be a trust domain such as example.org, without spiffe://')
@@ -88,8 +76,7 @@ export function certificatesSection(path: PathSchema) {
       .max(2_048)
       .refine(isPlainHttpUrl, 'must be an http or https URL without a user name or fragment')
       .meta({
-        description:
-          'URL of a revocation list; http is safe, because lists are signed. Redirects are not followed.',
+        description: 'URL of a revocation list; http is safe, because lists are signed. Redirects are not followed.',
         examples: ['http://pki.example.test/staff-ca.crl'],
       }),
     refresh: durationBetween(10, 604_800, 'must be from 10s to 7d')
@@ -100,9 +87,7 @@ export function certificatesSection(path: PathSchema) {
       .describe(
         "Name of the issuer of the list; lists from other issuers are then refused. Until a list for the issuer's key is fetched, its certificates get 503; without this setting, the certificates of all issuers do.",
       ),
-    timeout: durationBetween(1, 600, 'must be from 1s to 10m')
-      .prefault('30s')
-      .describe('Time limit for fetching it.'),
+    timeout: durationBetween(1, 600, 'must be from 1s to 10m').prefault('30s').describe('Time limit for fetching it.'),
     maxSize: size
       .refine((bytes) => bytes >= 1_024 && bytes <= 67_108_864, 'must be from 1KiB to 64MiB')
       .prefault('16MiB')
@@ -200,12 +185,7 @@ export function directorySection(path: PathSchema) {
     name: shortText.describe('User name for sign-in.'),
     displayName: shortText.exactOptional().describe('Name on the pages. Default: `name`.'),
     commonName: shortText.exactOptional().describe('Common name in client certificates of this user.'),
-    email: z
-      .string()
-      .min(3)
-      .max(256)
-      .exactOptional()
-      .describe('Email address in client certificates of this user.'),
+    email: z.string().min(3).max(256).exactOptional().describe('Email address in client certificates of this user.'),
     userPrincipalName: z
       .string()
       .min(3)
@@ -226,10 +206,7 @@ export function directorySection(path: PathSchema) {
         examples: ['spiffe://example.org/billing'],
       }),
     groups: z.array(nonEmptyText).default([]).describe('Groups, for `access` of integrations.'),
-    disabled: z
-      .boolean()
-      .default(false)
-      .describe('The user cannot sign in, and existing grants cannot be refreshed.'),
+    disabled: z.boolean().default(false).describe('The user cannot sign in, and existing grants cannot be refreshed.'),
     passwordHash: z
       .string()
       .regex(
@@ -281,8 +258,7 @@ function checkDirectory(
       const value = entry[field];
       if (value === undefined) return;
       const folded = field === 'commonName' || field === 'uri' ? value : value.toLowerCase();
-      if (seen.has(folded))
-        report([...path, 'users', index, field], `"${value}" also belongs to another user`);
+      if (seen.has(folded)) report([...path, 'users', index, field], `"${value}" also belongs to another user`);
       seen.add(folded);
     });
   }
@@ -309,10 +285,7 @@ export const identityRules = [
     const names = new Set<string>();
     issuers.forEach((entry, index) => {
       if (entry.directory === undefined && directory === undefined)
-        report(
-          ['certificates', 'issuers', index, 'directory'],
-          'is missing; set it here or in certificates.directory',
-        );
+        report(['certificates', 'issuers', index, 'directory'], 'is missing; set it here or in certificates.directory');
       const source = entry.identityFrom ?? identityFrom;
       if (entry.trustDomain !== undefined && source !== 'uri')
         report(['certificates', 'issuers', index, 'trustDomain'], 'needs identityFrom: uri');
@@ -332,10 +305,7 @@ export const identityRules = [
     for (const [name, directory] of Object.entries(directories)) {
       if (!directory) continue;
       if (labels.has(directory.label))
-        report(
-          ['directories', name, 'label'],
-          `"${directory.label}" is already the label of another directory`,
-        );
+        report(['directories', name, 'label'], `"${directory.label}" is already the label of another directory`);
       labels.add(directory.label);
       checkDirectory(directory, ['directories', name], report);
     }

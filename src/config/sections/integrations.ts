@@ -78,10 +78,7 @@ const exchangeEntry = () =>
       .boolean()
       .default(false)
       .describe('Return a refresh token. If several entries match, all must allow it.'),
-    once: z
-      .boolean()
-      .default(false)
-      .describe('Accept each token once, by its `jti`; tokens without one are refused.'),
+    once: z.boolean().default(false).describe('Accept each token once, by its `jti`; tokens without one are refused.'),
   });
 
 /** Users and workloads that may use something. */
@@ -130,9 +127,7 @@ export const integrationSection = (path: PathSchema) =>
       .meta({
         description:
           'Where users return to after they have approved or denied the app, with `grants: [code]`: `https` URLs, loopback URLs (any port), or private-use schemes with a dot. Compared exactly.',
-        examples: [
-          ['https://app.example.test/callback', 'http://127.0.0.1/callback', 'com.example.app:/callback'],
-        ],
+        examples: [['https://app.example.test/callback', 'http://127.0.0.1/callback', 'com.example.app:/callback']],
       }),
     partialScope: z
       .boolean()
@@ -157,24 +152,18 @@ export const integrationSection = (path: PathSchema) =>
           .array(
             z
               .string()
-              .regex(
-                DOCUMENT_HOST,
-                'must be a host such as app.example.test, *.example.test or app.example.test:8443',
-              ),
+              .regex(DOCUMENT_HOST, 'must be a host such as app.example.test, *.example.test or app.example.test:8443'),
           )
           .max(64)
           .default([])
           .meta({
-            description:
-              'Hosts, optionally with a port; `*.example.test` is every host below it. If empty, none.',
+            description: 'Hosts, optionally with a port; `*.example.test` is every host below it. If empty, none.',
             examples: [['claude.ai', '*.example.test']],
           }),
         privateAddresses: z
           .boolean()
           .default(false)
-          .describe(
-            'Also read documents of hosts with private addresses, such as those of your own network.',
-          ),
+          .describe('Also read documents of hosts with private addresses, such as those of your own network.'),
         ca: path.exactOptional().describe('CA certificates for these hosts, PEM.'),
       })
       .prefault({})
@@ -182,9 +171,7 @@ export const integrationSection = (path: PathSchema) =>
         'Accept clients that are not registered and whose client id is an https URL on one of these hosts, with the settings of this integration and `grants: [code]`. Their redirect URIs are in the JSON document at this URL (client ID metadata document).',
       ),
     clientSecretHashes: z
-      .array(
-        z.string().regex(/^sha256:[A-Za-z0-9_-]{43}$/, 'must be a hash that gatehouse hash-secret prints'),
-      )
+      .array(z.string().regex(/^sha256:[A-Za-z0-9_-]{43}$/, 'must be a hash that gatehouse hash-secret prints'))
       .max(2)
       .default([])
       .describe(
@@ -237,9 +224,7 @@ export const integrationSection = (path: PathSchema) =>
     dpop: z
       .enum(['optional', 'required'])
       .default('optional')
-      .describe(
-        '`required`: tokens are issued and refreshed only with a DPoP proof (RFC 9449), at oauth2/token.',
-      ),
+      .describe('`required`: tokens are issued and refreshed only with a DPoP proof (RFC 9449), at oauth2/token.'),
   });
 
 /** `introspection`: who may introspect access tokens. */
@@ -276,8 +261,7 @@ function createAccessCheck(directories: ParsedSections['directories'], report: R
       const colon = identity.indexOf(':');
       const [label, id] = [identity.slice(0, colon), identity.slice(colon + 1)];
       const directory = Object.values(directories).find((one) => one?.label === label);
-      if (!labels.has(label))
-        report([...path, 'identities', index], `no directory has the label of "${identity}"`);
+      if (!labels.has(label)) report([...path, 'identities', index], `no directory has the label of "${identity}"`);
       else if (!isIdentityId(id) && directory?.users.some((user) => user.id === id) !== true)
         report(
           [...path, 'identities', index],
@@ -314,10 +298,7 @@ export const integrationRules = [
     integrations.forEach((integration, index) => {
       if (!integration) return;
       if (clients.has(integration.clientId))
-        report(
-          ['integrations', index, 'clientId'],
-          `"${integration.clientId}" is already used by another integration`,
-        );
+        report(['integrations', index, 'clientId'], `"${integration.clientId}" is already used by another integration`);
       clients.add(integration.clientId);
       integration.access.forEach((entry, at) => {
         const excess = entry.scope && findExcess(entry.scope, integration.scope);
@@ -338,8 +319,7 @@ export const integrationRules = [
       const hasKeys = jwks !== undefined || jwksUri !== undefined;
       if (jwks !== undefined && jwksUri !== undefined)
         report([...path, 'jwksUri'], 'cannot be combined with jwks or jwksFile');
-      if (jwksCa !== undefined && jwksUri === undefined)
-        report([...path, 'jwksCa'], 'has no effect without jwksUri');
+      if (jwksCa !== undefined && jwksUri === undefined) report([...path, 'jwksCa'], 'has no effect without jwksUri');
       if (grants.includes('client') && clientSecretHashes.length === 0 && !hasKeys)
         report([...path, 'grants'], 'client needs clientSecretHashes, jwks, jwksFile or jwksUri');
       const hasDocuments = clientDocuments.hosts.length > 0;
@@ -397,10 +377,7 @@ export const integrationRules = [
     integrations.forEach((integration, index) =>
       integration?.issuers?.forEach((name, at) => {
         if (!issuers.has(name))
-          report(
-            ['integrations', index, 'issuers', at],
-            `no such issuer: "${name}"${formatKnownNames(issuers)}`,
-          );
+          report(['integrations', index, 'issuers', at], `no such issuer: "${name}"${formatKnownNames(issuers)}`);
       }),
     );
   }),

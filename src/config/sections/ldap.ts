@@ -38,9 +38,7 @@ export const ldapSection = (path: PathSchema) =>
     id: z
       .enum(['entryUUID', 'objectGUID'])
       .default('entryUUID')
-      .describe(
-        'Attribute of the id of an identity: `objectGUID` for Active Directory, otherwise `entryUUID`.',
-      ),
+      .describe('Attribute of the id of an identity: `objectGUID` for Active Directory, otherwise `entryUUID`.'),
     attributes: z
       .strictObject({
         userName: attribute.default('uid').describe('User name for sign-in.'),
@@ -60,10 +58,7 @@ export const ldapSection = (path: PathSchema) =>
         filter: filter.default('(objectClass=*)').describe('Filter for entries of groups.'),
         name: attribute.default('cn').describe('Name of the group in `access` of integrations.'),
         member: attribute.default('member').describe('Attribute with the members.'),
-        nested: z
-          .boolean()
-          .default(false)
-          .describe('Include members of nested groups. Active Directory only.'),
+        nested: z.boolean().default(false).describe('Include members of nested groups. Active Directory only.'),
       })
       .exactOptional()
       .describe('Groups of users, for `access` of integrations.'),
@@ -84,8 +79,7 @@ export function checkLdap(
   report: ReportProblem,
 ): void {
   const plainUrls = url.filter((text) => text.startsWith('ldap://'));
-  const isLoopback = (text: string): boolean =>
-    LOOPBACK_HOST.test(new URL(text.replace(/^ldap:/, 'http:')).hostname);
+  const isLoopback = (text: string): boolean => LOOPBACK_HOST.test(new URL(text.replace(/^ldap:/, 'http:')).hostname);
   if (!startTls && !plainUrls.every(isLoopback))
     report([...path, 'url'], 'would send passwords in clear text; use ldaps://, or set startTls: true');
   if (startTls && plainUrls.length < url.length)

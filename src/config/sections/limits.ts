@@ -5,9 +5,7 @@ import { count, duration, rate, routeRate, size } from '../units.ts';
 export const limitsSection = () =>
   z.strictObject({
     body: size.prefault('10MiB').describe('Maximum size of a forwarded request body.'),
-    headers: size
-      .prefault('16KiB')
-      .meta({ description: 'Largest request head.', appliesAfter: 'workerRestart' }),
+    headers: size.prefault('16KiB').meta({ description: 'Largest request head.', appliesAfter: 'workerRestart' }),
     url: size.prefault('8KiB').meta({
       description: 'Maximum length of path and query; longer ones are rejected with 414.',
       appliesAfter: 'workerRestart',

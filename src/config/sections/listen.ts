@@ -1,13 +1,6 @@
 import { z } from 'zod';
 import { crossCheck } from '../cross-check.ts';
-import {
-  durationBetween,
-  httpsOrLoopback,
-  nonEmptyText,
-  type PathSchema,
-  peers,
-  shortText,
-} from '../units.ts';
+import { durationBetween, httpsOrLoopback, nonEmptyText, type PathSchema, peers, shortText } from '../units.ts';
 
 /** `listen`: the public listener. */
 export function listenSection(path: PathSchema) {
@@ -57,8 +50,7 @@ export function listenSection(path: PathSchema) {
       appliesAfter: 'workerRestart',
     }),
     behindTls: z.boolean().default(false).meta({
-      description:
-        'Plain HTTP, for use behind a proxy that terminates TLS. Required if `listen.tls` is omitted.',
+      description: 'Plain HTTP, for use behind a proxy that terminates TLS. Required if `listen.tls` is omitted.',
       appliesAfter: 'restart',
     }),
     tls: tls.exactOptional().describe('TLS of the public listener.'),
@@ -79,17 +71,13 @@ export const listenRules = [
   }),
   crossCheck(['listen', 'admin'], ({ listen, admin }, report) => {
     const isSameAddress =
-      admin.host === listen.host ||
-      [admin.host, listen.host].some((host) => WILDCARD_ADDRESSES.includes(host));
+      admin.host === listen.host || [admin.host, listen.host].some((host) => WILDCARD_ADDRESSES.includes(host));
     if (isSameAddress && listen.port === admin.port && listen.port !== 0)
       report(['admin', 'port'], `is ${admin.port}, which is also listen.port; choose another port`);
   }),
   crossCheck(['admin'], ({ admin: { tls, tokenFile, readOnlyTokenFile } }, report) => {
     if (readOnlyTokenFile === tokenFile)
-      report(
-        ['admin', 'readOnlyTokenFile'],
-        'is also admin.tokenFile; viewers and operators need different tokens',
-      );
+      report(['admin', 'readOnlyTokenFile'], 'is also admin.tokenFile; viewers and operators need different tokens');
     if (tls?.operators !== undefined && tls.clientCa === undefined)
       report(['admin', 'tls', 'operators'], 'needs admin.tls.clientCa');
   }),
@@ -143,9 +131,7 @@ export const adminSection = (path: PathSchema) =>
         key: path.describe('Its private key, PEM.'),
         clientCa: path
           .exactOptional()
-          .describe(
-            'CA whose client certificates authorize grant administration and the console without the token.',
-          ),
+          .describe('CA whose client certificates authorize grant administration and the console without the token.'),
         operators: z
           .array(nonEmptyText.max(1_024))
           .min(1)
@@ -214,7 +200,5 @@ export const resourceMetadataSection = () =>
         'What the document of a path lists. `host`: scopes and issuers of all routes of the host, on every path that needs a token, so that it does not reveal which routes exist. `route`: those of the routes that match the path; 404 for other paths. The same routes decide the audience of a token that is requested for the `resource` of the document.',
       ),
     name: shortText.exactOptional().describe('Human-readable name of the API (`resource_name`).'),
-    documentation: httpsOrLoopback
-      .exactOptional()
-      .describe('Page for client developers (`resource_documentation`).'),
+    documentation: httpsOrLoopback.exactOptional().describe('Page for client developers (`resource_documentation`).'),
   });

@@ -79,10 +79,7 @@ export const auditSection = (path: PathSchema) =>
       checkWith(({ sink, file, webhook }, report) => {
         if (sink === 'file' && file === undefined) report(['file'], 'is missing; audit.sink: file needs it');
         if (sink === 'webhook' && webhook?.secret === undefined)
-          report(
-            ['webhook'],
-            'is incomplete; audit.sink: webhook needs the url of the receiver and a secret',
-          );
+          report(['webhook'], 'is incomplete; audit.sink: webhook needs the url of the receiver and a secret');
       }),
     );
 

@@ -16,9 +16,7 @@ const localizedText = (maxLength: number) => {
 };
 
 const isLink = (text: string): boolean =>
-  URL.canParse(text) &&
-  /^(?:https?|mailto|tel):$/.test(new URL(text).protocol) &&
-  /^[\x21-\x7e]+$/.test(text);
+  URL.canParse(text) && /^(?:https?|mailto|tel):$/.test(new URL(text).protocol) && /^[\x21-\x7e]+$/.test(text);
 
 function isTimeZone(text: string): boolean {
   try {
@@ -131,10 +129,7 @@ export const signInSection = (path: PathSchema) =>
             .describe('How the secret is sent: in the Authorization header, or in the form.'),
           scope: z
             .string()
-            .regex(
-              /^openid(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/,
-              'must begin with openid, with values separated by spaces',
-            )
+            .regex(/^openid(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/, 'must begin with openid, with values separated by spaces')
             .default('openid profile')
             .describe('Scope requested from the provider.'),
           prompt: z
@@ -143,12 +138,7 @@ export const signInSection = (path: PathSchema) =>
             .describe('What the provider must ask the user for, even with an existing session.'),
           ca: path.exactOptional().describe('CA certificates for the provider, PEM.'),
           directory: z.string().describe('Directory of the users.'),
-          claim: z
-            .string()
-            .min(1)
-            .max(128)
-            .default('sub')
-            .describe('Claim of the ID token that identifies the user.'),
+          claim: z.string().min(1).max(128).default('sub').describe('Claim of the ID token that identifies the user.'),
           means: z
             .enum(CLAIM_ATTRIBUTES)
             .default('subject')
@@ -212,10 +202,7 @@ export const signInRules = [
       if (directory.derive && provider.means !== 'subject')
         report([...path, 'means'], `must be subject: "${provider.directory}" has no list of users`);
       if (!directory.derive && provider.means === 'subject')
-        report(
-          [...path, 'means'],
-          `cannot be subject: "${provider.directory}" identifies users by other attributes`,
-        );
+        report([...path, 'means'], `cannot be subject: "${provider.directory}" identifies users by other attributes`);
     }
   }),
 ];

@@ -20,11 +20,7 @@ export const routeSection = () =>
         examples: ['/files/**'],
       }),
     host: nonEmptyText.exactOptional().describe('Only for this host name.'),
-    methods: z
-      .array(method)
-      .min(1)
-      .exactOptional()
-      .describe('Only for these methods. GET does not include HEAD.'),
+    methods: z.array(method).min(1).exactOptional().describe('Only for these methods. GET does not include HEAD.'),
     public: z.literal(true).exactOptional().describe('No token is required.'),
     requires: z
       .union([z.literal('any-token'), scope])
@@ -34,16 +30,12 @@ export const routeSection = () =>
       .array(nonEmptyText)
       .min(1)
       .exactOptional()
-      .describe(
-        'Only tokens of these integrations, or of clients of trusted issuers (`<issuer>/<client id>`).',
-      ),
+      .describe('Only tokens of these integrations, or of clients of trusted issuers (`<issuer>/<client id>`).'),
     issuers: z
       .array(nonEmptyText)
       .min(1)
       .exactOptional()
-      .describe(
-        'Whose tokens are accepted: `own` (gatehouse) and names in `trustedIssuers`. If omitted, only `own`.',
-      ),
+      .describe('Whose tokens are accepted: `own` (gatehouse) and names in `trustedIssuers`. If omitted, only `own`.'),
     audience: audience
       .exactOptional()
       .describe(
@@ -56,10 +48,7 @@ export const routeSection = () =>
       .exactOptional()
       .describe('Removed from the path before forwarding.'),
     encodedSlash: z.boolean().default(false).describe('Allow `%2F` in a segment; it is forwarded unchanged.'),
-    forwardAuthorization: z
-      .boolean()
-      .default(false)
-      .describe('Forward the Authorization header to the upstream.'),
+    forwardAuthorization: z.boolean().default(false).describe('Forward the Authorization header to the upstream.'),
     websocket: z
       .boolean()
       .default(false)
@@ -105,10 +94,7 @@ export const routeRules = [
           );
       });
       if (route.websocket && route.methods?.includes('GET') === false)
-        report(
-          ['routes', index, 'websocket'],
-          'needs GET in methods: a WebSocket handshake is a GET request',
-        );
+        report(['routes', index, 'websocket'], 'needs GET in methods: a WebSocket handshake is a GET request');
       if (route.stripPrefix !== undefined && !`${route.path}/`.startsWith(`${route.stripPrefix}/`))
         report(['routes', index, 'stripPrefix'], `is not a prefix of ${route.path}`);
     });

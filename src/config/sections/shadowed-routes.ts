@@ -13,8 +13,7 @@ interface PatternNode {
 
 const createNode = (): PatternNode => ({ children: new Map(), routes: [] });
 
-const getKey = (segment: PatternSegment): string =>
-  typeof segment === 'string' ? segment : `/${segment.literal}`;
+const getKey = (segment: PatternSegment): string => (typeof segment === 'string' ? segment : `/${segment.literal}`);
 
 /**
  * Finds for each route the first earlier one that matches all its requests. The first match wins, so such a route has no effect: most likely a

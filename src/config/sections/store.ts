@@ -11,9 +11,7 @@ export const storeSection = (path: PathSchema) =>
         .default('embedded')
         .describe('`embedded`: files on this machine. `redis`: shared by several replicas.'),
       path: path.prefault('data').describe('Folder of the embedded store, for one gatehouse at a time.'),
-      mapSize: size
-        .prefault('16GiB')
-        .describe('Maximum size of the embedded store (address space, not memory).'),
+      mapSize: size.prefault('16GiB').describe('Maximum size of the embedded store (address space, not memory).'),
       url: z
         .string()
         .regex(
@@ -25,9 +23,7 @@ export const storeSection = (path: PathSchema) =>
           'The Redis (or Valkey) server, version 6.2 or newer: `redis://[user[:password]@]host[:port][/database]`, `redis+sentinel://host[:port],…/name[/database]` or `redis+cluster://host[:port],…`; `rediss` instead of `redis` for TLS.',
         ),
       urlFile: path.exactOptional().describe('File that contains the URL.'),
-      password: nonEmptyText
-        .exactOptional()
-        .describe('Password of the Redis user, if the URL does not contain it.'),
+      password: nonEmptyText.exactOptional().describe('Password of the Redis user, if the URL does not contain it.'),
       passwordFile: path.exactOptional().describe('File that contains the password.'),
       prefix: z
         .string()
@@ -78,10 +74,7 @@ export const storeSection = (path: PathSchema) =>
         if (tls !== undefined && url?.startsWith('rediss') === false)
           report(['tls'], 'is set, but store.url does not use TLS; begin it with rediss');
         if (durability === 'replicated' && url?.includes('+cluster:') === true)
-          report(
-            ['durability'],
-            'cannot be replicated with a cluster, since WAIT covers one node only; set stored',
-          );
+          report(['durability'], 'cannot be replicated with a cluster, since WAIT covers one node only; set stored');
         if ((tls?.certificate === undefined) !== (tls?.key === undefined))
           report(['tls'], 'needs both certificate and key, or neither');
       }),

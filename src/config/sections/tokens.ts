@@ -79,9 +79,7 @@ export const deviceSection = () =>
   z
     .strictObject({
       enabled: z.boolean().default(true).describe('Whether the device flow (Authorize/Device) is available.'),
-      codeLifetime: codeLifetime
-        .prefault('5m')
-        .describe('How long a device code can be confirmed and exchanged.'),
+      codeLifetime: codeLifetime.prefault('5m').describe('How long a device code can be confirmed and exchanged.'),
       interval: lifetime.prefault('5s').describe('Minimum interval between polls of a device.'),
       maxPending: count.default(100_000).describe('Maximum number of pending device requests in total.'),
       maxPendingPerClient: count
@@ -89,16 +87,11 @@ export const deviceSection = () =>
         .describe(
           'Maximum number of pending device requests of one integration; one address can have a tenth of them. At this limit, and at `maxPending`, a new request replaces one from the network with the most requests.',
         ),
-      sessionLifetime: lifetime
-        .prefault('15m')
-        .describe('How long a user stays signed in on the confirmation page.'),
+      sessionLifetime: lifetime.prefault('15m').describe('How long a user stays signed in on the confirmation page.'),
     })
     .superRefine(
       checkWith(({ interval, codeLifetime: longest }, report) => {
         if (interval > longest)
-          report(
-            ['interval'],
-            'is longer than device.codeLifetime, so a device could never poll; shorten it',
-          );
+          report(['interval'], 'is longer than device.codeLifetime, so a device could never poll; shorten it');
       }),
     );

@@ -23,10 +23,7 @@ export const claim = z
   .string()
   .min(1)
   .max(128)
-  .refine(
-    (text) => text !== '/',
-    'must be the name of a claim, or a JSON pointer such as /realm_access/roles',
-  );
+  .refine((text) => text !== '/', 'must be the name of a claim, or a JSON pointer such as /realm_access/roles');
 
 /** `trustedIssuers.<name>`: whose access tokens are accepted beside those of gatehouse. */
 export const trustedIssuerSection = (path: PathSchema) =>
@@ -45,9 +42,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
     tokenType: z
       .enum(['at+jwt', 'JWT', 'any'])
       .default('any')
-      .describe(
-        'Accepted `typ` of the token header: `at+jwt` (RFC 9068), `JWT` (also without `typ`), or both.',
-      ),
+      .describe('Accepted `typ` of the token header: `at+jwt` (RFC 9068), `JWT` (also without `typ`), or both.'),
     clockTolerance: durationBetween(0, 60, 'must be from 0s to 60s')
       .prefault('0s')
       .describe('By how much its clock may differ.'),
@@ -66,9 +61,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
         name: claim.default('preferred_username').describe('Claim with the user name.'),
         email: claim
           .default('email')
-          .describe(
-            'Claim with the email address. Ignored unless `email_verified` is true; see `trustEmail`.',
-          ),
+          .describe('Claim with the email address. Ignored unless `email_verified` is true; see `trustEmail`.'),
         groups: claim.default('groups').describe('Claim with a list of groups.'),
         clientId: z
           .array(claim)
@@ -138,9 +131,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
           ),
       })
       .exactOptional()
-      .describe(
-        'Accept its opaque tokens by asking its introspection endpoint. If omitted, only JWTs are accepted.',
-      ),
+      .describe('Accept its opaque tokens by asking its introspection endpoint. If omitted, only JWTs are accepted.'),
     refreshInterval: durationBetween(10, 86_400, 'must be from 10s to 1d')
       .prefault('10m')
       .describe('How often its keys are fetched.'),
@@ -158,9 +149,7 @@ export const trustedIssuerSection = (path: PathSchema) =>
     ca: path.exactOptional().describe('CA certificates of the issuer, PEM.'),
     certificate: path
       .exactOptional()
-      .describe(
-        'Client certificate for fetching, PEM. Sent to the host of `jwksUri` or, without it, of `issuer`.',
-      ),
+      .describe('Client certificate for fetching, PEM. Sent to the host of `jwksUri` or, without it, of `issuer`.'),
     key: path.exactOptional().describe('Private key of that certificate, PEM.'),
     bearerTokenFile: path.exactOptional().meta({
       description:
@@ -170,38 +159,29 @@ export const trustedIssuerSection = (path: PathSchema) =>
   });
 
 export const trustedIssuerRules = [
-  crossCheck(
-    ['trustedIssuers', 'directories', 'publicUrl'],
-    ({ trustedIssuers, directories, publicUrl }, report) => {
-      const labels = new Map(
-        Object.entries(directories).map(([name, entry]) => [entry?.label, `directories.${name}`]),
-      );
-      const issuers = new Map<string, string>();
-      for (const [name, entry] of Object.entries(trustedIssuers)) {
-        if (entry === undefined) continue;
-        const path = ['trustedIssuers', name];
-        if (name === 'own') report(path, 'is the name of gatehouse’s own tokens; choose another');
-        if (entry.issuer === publicUrl)
-          report(
-            [...path, 'issuer'],
-            'is publicUrl; gatehouse’s own tokens are accepted without being listed here',
-          );
-        const label = entry.label ?? name;
-        const other = labels.get(label);
-        // Otherwise one source could assert the identities of another.
-        if (other !== undefined) report([...path, 'label'], `"${label}" is already the label of ${other}`);
-        labels.set(label, `trustedIssuers.${name}`);
-        const same = issuers.get(entry.issuer);
-        if (same !== undefined)
-          report([...path, 'issuer'], `is already the issuer of trustedIssuers.${same}`);
-        issuers.set(entry.issuer, name);
-        if (entry.jwksUri !== undefined && entry.jwksFile !== undefined)
-          report([...path, 'jwksFile'], 'cannot be combined with jwksUri');
-        if ((entry.certificate === undefined) !== (entry.key === undefined))
-          report([...path, 'key'], 'certificate and key belong together');
-      }
-    },
-  ),
+  crossCheck(['trustedIssuers', 'directories', 'publicUrl'], ({ trustedIssuers, directories, publicUrl }, report) => {
+    const labels = new Map(Object.entries(directories).map(([name, entry]) => [entry?.label, `directories.${name}`]));
+    const issuers = new Map<string, string>();
+    for (const [name, entry] of Object.entries(trustedIssuers)) {
+      if (entry === undefined) continue;
+      const path = ['trustedIssuers', name];
+      if (name === 'own') report(path, 'is the name of gatehouse’s own tokens; choose another');
+      if (entry.issuer === publicUrl)
+        report([...path, 'issuer'], 'is publicUrl; gatehouse’s own tokens are accepted without being listed here');
+      const label = entry.label ?? name;
+      const other = labels.get(label);
+      // Otherwise one source could assert the identities of another.
+      if (other !== undefined) report([...path, 'label'], `"${label}" is already the label of ${other}`);
+      labels.set(label, `trustedIssuers.${name}`);
+      const same = issuers.get(entry.issuer);
+      if (same !== undefined) report([...path, 'issuer'], `is already the issuer of trustedIssuers.${same}`);
+      issuers.set(entry.issuer, name);
+      if (entry.jwksUri !== undefined && entry.jwksFile !== undefined)
+        report([...path, 'jwksFile'], 'cannot be combined with jwksUri');
+      if ((entry.certificate === undefined) !== (entry.key === undefined))
+        report([...path, 'key'], 'certificate and key belong together');
+    }
+  }),
   crossCheck(['trustedIssuers'], ({ trustedIssuers }, report) => {
     const introspecting = Object.entries(trustedIssuers).flatMap(([name, entry]) =>
       entry?.introspection === undefined ? [] : [{ name, ...entry.introspection }],

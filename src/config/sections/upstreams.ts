@@ -20,10 +20,7 @@ const pathComparison = z.enum(['unknown', 'distinct', 'same']).default('unknown'
 export const upstreamSection = (path: PathSchema) =>
   z
     .strictObject({
-      url: z
-        .string()
-        .exactOptional()
-        .describe('`http://host:port`, `https://host:port` or `unix:/path/to.sock`.'),
+      url: z.string().exactOptional().describe('`http://host:port`, `https://host:port` or `unix:/path/to.sock`.'),
       urls: z
         .array(z.string())
         .min(1)
@@ -31,9 +28,7 @@ export const upstreamSection = (path: PathSchema) =>
         .describe('Several targets; a request goes to the least loaded one.'),
       audience: audience
         .exactOptional()
-        .describe(
-          'Only tokens for one of these audiences, on every route to this upstream that sets no other.',
-        ),
+        .describe('Only tokens for one of these audiences, on every route to this upstream that sets no other.'),
       timeouts: z
         .strictObject({
           connect: duration.prefault('2s').describe('Time limit for connecting.'),
@@ -100,9 +95,7 @@ export const upstreamSection = (path: PathSchema) =>
         ),
       ca: path
         .exactOptional()
-        .describe(
-          'CA bundle for an https upstream, PEM, instead of the public CAs. Reloaded when it changes.',
-        ),
+        .describe('CA bundle for an https upstream, PEM, instead of the public CAs. Reloaded when it changes.'),
       certificate: path
         .exactOptional()
         .describe('Client certificate for an https upstream, PEM. Reloaded when it changes.'),
@@ -111,9 +104,7 @@ export const upstreamSection = (path: PathSchema) =>
         .string()
         .regex(/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/, 'must be a host name')
         .exactOptional()
-        .describe(
-          'Name in the certificate of an https upstream, also sent as SNI, if it is not the host of the URL.',
-        ),
+        .describe('Name in the certificate of an https upstream, also sent as SNI, if it is not the host of the URL.'),
       rewriteLocation: z
         .boolean()
         .default(true)
@@ -178,9 +169,7 @@ function checkTarget(text: string): string | undefined {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol))
     return `not an http, https or unix URL: "${text}"${suggestScheme(text)}`;
-  return url.href === `${url.origin}/`
-    ? undefined
-    : 'must be an origin; a path, query or password would be ignored';
+  return url.href === `${url.origin}/` ? undefined : 'must be an origin; a path, query or password would be ignored';
 }
 
 /** `headers`: how the caller is identified to the upstream. */

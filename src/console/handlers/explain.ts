@@ -3,12 +3,7 @@ import { isForwardableMethod } from '../../domain/method.ts';
 import { formatScope, parseScope, type Scope } from '../../domain/scope.ts';
 import { explain } from '../../proxy/policy/explain.ts';
 import type { ConsoleHandler, ConsoleRequest } from '../context.ts';
-import {
-  type ExplainExample,
-  type ExplainFields,
-  type ExplainResult,
-  explainPage,
-} from '../views/explain.ts';
+import { type ExplainExample, type ExplainFields, type ExplainResult, explainPage } from '../views/explain.ts';
 
 const MAX_LENGTHS = { method: 32, path: 4_096, scope: 4_096, client: 256, host: 259 } as const;
 
@@ -48,8 +43,7 @@ function explainFields({ deps }: ConsoleRequest, fields: ExplainFields): Explain
       return { problem: `${name} must have at most ${max} characters.` };
   if (!isForwardableMethod(method)) return { problem: 'Write the method in capitals, such as GET.' };
   const scope = fields.scope === '' ? undefined : parseScope(fields.scope, { allowSpaces: true });
-  if (scope?.ok === false)
-    return { problem: 'This is not a scope. Write resource:permission,permission;resource.' };
+  if (scope?.ok === false) return { problem: 'This is not a scope. Write resource:permission,permission;resource.' };
   const settings = deps.getSettings();
   const integration = client === '' ? undefined : deps.listIntegrations(settings).get(client);
   if (client !== '' && integration === undefined) return { problem: 'No integration has this client id.' };

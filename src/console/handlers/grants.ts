@@ -105,10 +105,7 @@ export const getRevocationSubject = (fields: FormFields): string =>
   formatRevocationSubject(fields.get('by') ?? '', fields.get('q') ?? '');
 
 const GRANT_NOT_FOUND: ConsolePage = {
-  ...noticePage(
-    'No such grant',
-    'No grant has this id. It may have ended, and its record may have been deleted.',
-  ),
+  ...noticePage('No such grant', 'No grant has this id. It may have ended, and its record may have been deleted.'),
   status: 404,
 };
 const UNKNOWN_SELECTION: ConsolePage = {
@@ -120,13 +117,9 @@ const READ_ONLY: ConsolePage = {
   status: 403,
 };
 
-function readSelection(
-  by: string | null | undefined,
-  text: string | null | undefined,
-): Selection | undefined {
+function readSelection(by: string | null | undefined, text: string | null | undefined): Selection | undefined {
   const isKnown = by === 'grant' || isSearchField(by);
-  if (!isKnown || text === null || text === undefined || text === '' || text.length > MAX_TEXT)
-    return undefined;
+  if (!isKnown || text === null || text === undefined || text === '' || text.length > MAX_TEXT) return undefined;
   // A prefix is for searches only.
   return text.endsWith('*') || (by === 'grant' && !GRANT_ID.test(text)) ? undefined : { by, text };
 }

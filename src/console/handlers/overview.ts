@@ -36,10 +36,7 @@ async function readFigures({ deps, identity, history, runChecks }: ConsoleReques
 }
 
 /** All trusted issuers, and integrations whose keys cannot be fetched: there may be many of them. */
-const listShownIssuers = (
-  { trustedIssuers }: Settings,
-  statuses: readonly IssuerStatus[],
-): Figures['issuers'] => [
+const listShownIssuers = ({ trustedIssuers }: Settings, statuses: readonly IssuerStatus[]): Figures['issuers'] => [
   ...statuses.filter(({ name, state }) => Object.hasOwn(trustedIssuers, name) || state !== 'available'),
   ...Object.entries(trustedIssuers)
     .filter(([, { jwksFile }]) => jwksFile !== undefined)

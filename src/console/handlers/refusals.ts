@@ -25,9 +25,7 @@ export const showRefusal: ConsoleHandler = async (request) => {
   const id = (request.query.get('id') ?? '').slice(0, MAX_TEXT);
   const { refusals } = await request.deps.findRecent({ kind: 'refusals', limit: 1, id });
   const [refusal] = refusals;
-  return refusal === undefined
-    ? unknownRefusalPage(id)
-    : refusalPage(refusal, await readContext(request, refusal));
+  return refusal === undefined ? unknownRefusalPage(id) : refusalPage(refusal, await readContext(request, refusal));
 };
 
 async function readContext(request: ConsoleRequest, refusal: RecentRefusal): Promise<RefusalContext> {

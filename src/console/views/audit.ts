@@ -4,11 +4,7 @@ import { html, type Markup } from '../../pages/views/html.ts';
 import { type ConsolePage, urlFor } from '../context.ts';
 import { renderBadge, renderText, renderTime } from './format.ts';
 
-export const auditPage = (
-  text: string,
-  events: readonly RecentAuditEvent[],
-  hasMore: boolean,
-): ConsolePage => ({
+export const auditPage = (text: string, events: readonly RecentAuditEvent[], hasMore: boolean): ConsolePage => ({
   title: 'Audit',
   body: html`<h1>Recent audit events</h1>
 <form class="search" method="get" action="${urlFor('/audit')}" role="search">
@@ -35,6 +31,4 @@ function renderEvent({ time, event, fields }: RecentAuditEvent): Markup {
 }
 
 const renderField = (name: string, value: string): Markup =>
-  name === 'grant'
-    ? html`<a href="${urlFor('/grant', { id: value })}">${renderText(value)}</a>`
-    : renderText(value);
+  name === 'grant' ? html`<a href="${urlFor('/grant', { id: value })}">${renderText(value)}</a>` : renderText(value);

@@ -37,11 +37,7 @@ function describeCount(sections: readonly EffectiveSection[]): string {
   return `${settings.length} setting${settings.length === 1 ? '' : 's'}, ${changed} changed`;
 }
 
-const renderSection = ({
-  name,
-  settings,
-  omitted,
-}: EffectiveSection): Markup => html`<details class="card" open>
+const renderSection = ({ name, settings, omitted }: EffectiveSection): Markup => html`<details class="card" open>
 <summary>${name}</summary>
 <dl>
 ${settings.map(renderSetting)}</dl>

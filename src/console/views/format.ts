@@ -32,8 +32,7 @@ export function renderTime(time: number): Markup {
 }
 
 /** Text of a client, a certificate or a directory. */
-export const renderText = (text: string, maxLength = 512): Markup =>
-  html`<bdi>${sanitizeText(text, maxLength)}</bdi>`;
+export const renderText = (text: string, maxLength = 512): Markup => html`<bdi>${sanitizeText(text, maxLength)}</bdi>`;
 
 export type Tone = 'good' | 'warn' | 'bad' | 'neutral';
 

@@ -41,10 +41,7 @@ export function grantsPage(
 ): ConsolePage {
   const { by, text, withEnded } = search;
   const mayRevoke =
-    identity.role === 'operator' &&
-    text !== '' &&
-    !text.endsWith('*') &&
-    grants.some(({ state }) => state === 'live');
+    identity.role === 'operator' && text !== '' && !text.endsWith('*') && grants.some(({ state }) => state === 'live');
   return {
     title: 'Grants',
     body: html`<h1>Grants</h1>
@@ -78,8 +75,7 @@ ${identities.length > 0 && html`<ul>${identities.map((identity) => html`<li><a h
 
 function describeCount({ text, withEnded }: GrantSearch, count: number, hasMore: boolean): string {
   const kind = withEnded ? 'grant' : 'live grant';
-  if (count === 0)
-    return hasMore ? `No ${kind} found so far.` : `No ${kind} ${text === '' ? 'exists' : 'matches'}.`;
+  if (count === 0) return hasMore ? `No ${kind} found so far.` : `No ${kind} ${text === '' ? 'exists' : 'matches'}.`;
   return `${formatNumber(count)} ${kind}${count === 1 ? '' : 's'}${hasMore ? ', and more' : ''}`;
 }
 
@@ -123,8 +119,7 @@ ${state === 'live' && identity.role === 'operator' && html`<a class="button dang
 }
 
 function renderGrantFacts(grant: GrantView): Markup {
-  const text = (value: string | undefined): Markup | undefined =>
-    value === undefined ? undefined : renderText(value);
+  const text = (value: string | undefined): Markup | undefined => (value === undefined ? undefined : renderText(value));
   return renderFacts([
     ['State', renderBadge(grant.state, STATE_TONES[grant.state])],
     ['Name', text(grant.name)],

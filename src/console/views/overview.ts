@@ -139,11 +139,7 @@ function renderLatency(parts: Parts, { text }: Period): Markup {
   return renderChart({
     id: 'latency',
     title: 'Latency of all requests',
-    series: [
-      quantile('half of them within', 0.5),
-      quantile('95% within', 0.95),
-      quantile('99% within', 0.99),
-    ],
+    series: [quantile('half of them within', 0.5), quantile('95% within', 0.95), quantile('99% within', 0.99)],
     format: formatSeconds,
     start: `${text} ago`,
     empty: parts.some((part) => part !== undefined) ? 'No requests.' : EMPTY,
@@ -159,20 +155,13 @@ function renderRefusals(parts: Parts, period: Period): Markup {
   const reasons = [...totals].toSorted(([, a], [, b]) => b - a).map(([reason]) => reason);
   const shown = reasons.slice(0, SHOWN_REASONS);
   const rest = reasons.slice(SHOWN_REASONS);
-  const countRest = (part: Interval): number =>
-    rest.reduce((sum, reason) => sum + (part.refusals.get(reason) ?? 0), 0);
+  const countRest = (part: Interval): number => rest.reduce((sum, reason) => sum + (part.refusals.get(reason) ?? 0), 0);
   return renderChart({
     id: 'refusals',
     title: 'Refusals per minute, by reason',
     series: [
       ...shown.map((reason) =>
-        toSeries(
-          reason.replaceAll('_', ' '),
-          parts,
-          MINUTE,
-          period,
-          (part) => part.refusals.get(reason) ?? 0,
-        ),
+        toSeries(reason.replaceAll('_', ' '), parts, MINUTE, period, (part) => part.refusals.get(reason) ?? 0),
       ),
       ...(rest.length > 0 ? [toSeries(`${rest.length} others`, parts, MINUTE, period, countRest)] : []),
     ],
@@ -187,13 +176,7 @@ function renderGrants(parts: Parts, period: Period): Markup {
     id: 'grants',
     title: 'Grants per minute',
     series: [
-      toSeries(
-        'issued',
-        parts,
-        MINUTE,
-        period,
-        ({ tokens }) => sumCounts(tokens) - (tokens.get('refresh') ?? 0),
-      ),
+      toSeries('issued', parts, MINUTE, period, ({ tokens }) => sumCounts(tokens) - (tokens.get('refresh') ?? 0)),
       toSeries('revoked', parts, MINUTE, period, ({ revocations }) => revocations),
       toSeries('refreshed', parts, MINUTE, period, ({ tokens }) => tokens.get('refresh') ?? 0),
     ],
@@ -235,9 +218,7 @@ const formatCount = (count: number | undefined): string => (count === undefined 
 
 /** Only where it is at least one per second. */
 const describeRate = (requests = 0, minute?: Interval): string =>
-  minute === undefined || requests < minute.seconds
-    ? ''
-    : `, ${formatNumber(requests / minute.seconds)} per second`;
+  minute === undefined || requests < minute.seconds ? '' : `, ${formatNumber(requests / minute.seconds)} per second`;
 
 const describeShare = (count = 0, total = 0): string => {
   const percent = Math.round((100 * count) / total);
@@ -282,11 +263,7 @@ function renderUpstreams({ history: { latest } }: Figures): Markup {
   const rows = [...targets].map(([name, count]) => {
     const out = ejected.get(name) ?? 0;
     const [text, tone]: [string, Tone] =
-      out === 0
-        ? ['healthy', 'good']
-        : out < count
-          ? [`${out} of ${count} ejected`, 'warn']
-          : ['all ejected', 'bad'];
+      out === 0 ? ['healthy', 'good'] : out < count ? [`${out} of ${count} ejected`, 'warn'] : ['all ejected', 'bad'];
     return html`<tr><th scope="row">${renderText(name, 64)}</th><td>${renderBadge(text, tone)}</td><td class="number">${formatNumber(count)}</td><td class="number">${formatNumber(pending.get(name) ?? 0)}</td><td class="number">${formatNumber(responses.get(name) ?? 0)}</td><td class="number">${formatNumber(serverErrors.get(name) ?? 0)}</td><td class="number">${formatNumber(errors.get(name) ?? 0)}</td></tr>\n`;
   });
   const head = html`<th scope="col">Upstream</th><th scope="col">State</th><th scope="col" class="number">Targets</th><th scope="col" class="number">Active requests</th><th scope="col" class="number">Responses</th><th scope="col" class="number">5xx</th><th scope="col" class="number">No response</th>`;
@@ -341,9 +318,7 @@ function renderIssuers({ issuers }: Figures): Markup {
       const { state, fetchedAt, failure } = issuer;
       const fetched = fetchedAt === undefined ? 'never' : renderTime(fetchedAt);
       const error =
-        failure === undefined
-          ? '–'
-          : html`since ${renderTime(failure.since)}: ${renderText(failure.error, MAX_ERROR)}`;
+        failure === undefined ? '–' : html`since ${renderTime(failure.since)}: ${renderText(failure.error, MAX_ERROR)}`;
       return html`<tr>${name}<td>${renderBadge(...ISSUER_STATES[state])}</td><td>${fetched}</td><td>${error}</td></tr>\n`;
     });
   const head = html`<th scope="col">Name</th><th scope="col">State</th><th scope="col">Keys fetched</th><th scope="col">Error</th>`;

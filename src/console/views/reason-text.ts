@@ -55,8 +55,7 @@ const REASON_TEXTS = {
   grant_revoked: 'The grant has been revoked.',
   refresh_token_not_authentic: 'The refresh token was not issued by this service.',
   refresh_token_used: 'The refresh token was used before.',
-  refresh_token_reused:
-    'The refresh token was used before: it may have been stolen, so its grant was revoked.',
+  refresh_token_reused: 'The refresh token was used before: it may have been stolen, so its grant was revoked.',
   scope_missing: 'The request has no scope.',
   scope_malformed: 'The scope is malformed.',
   scope_exceeds_integration: 'The scope exceeds that of the integration.',
@@ -99,9 +98,7 @@ const REASON_TEXTS = {
 } as const satisfies Record<Refusal['reason'] | ProxyRefusal['reason'], string>;
 
 const TEXTS: Readonly<Record<string, string>> = {
-  ...Object.fromEntries(
-    Object.entries(TOKEN_FAULT_DESCRIPTIONS).map(([fault, text]) => [`token_${fault}`, text]),
-  ),
+  ...Object.fromEntries(Object.entries(TOKEN_FAULT_DESCRIPTIONS).map(([fault, text]) => [`token_${fault}`, text])),
   ...REASON_TEXTS,
   no_such_endpoint: 'The token service has no such endpoint.',
   upstream_aborted: 'The upstream ended the response early.',

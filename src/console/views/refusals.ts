@@ -15,11 +15,7 @@ export interface RefusalContext {
   readonly verdict?: string;
 }
 
-export function refusalsPage(
-  text: string,
-  refusals: readonly RecentRefusal[],
-  hasMore: boolean,
-): ConsolePage {
+export function refusalsPage(text: string, refusals: readonly RecentRefusal[], hasMore: boolean): ConsolePage {
   const groups = groupRefusals(refusals);
   return {
     title: 'Refusals',
@@ -103,9 +99,7 @@ ${renderFacts([
   ['Identity', optional(refusal.identity)],
   [
     'Grant',
-    grant === undefined
-      ? undefined
-      : html`<a href="${urlFor('/grant', { id: grant })}"><code>${grant}</code></a>`,
+    grant === undefined ? undefined : html`<a href="${urlFor('/grant', { id: grant })}"><code>${grant}</code></a>`,
   ],
   ['Upstream', optional(refusal.upstream)],
   ['Client address', optional(refusal.from)],

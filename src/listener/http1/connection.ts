@@ -203,8 +203,7 @@ export class Http1Connection implements Downstream, ConnectionSession, DeadlineE
 
   /** Where only the close marks the end of the response, a reset shows that it is not complete. */
   #destroy(): void {
-    if (this.#endsByClose && this.#state !== 'lingering' && !this.#isEncrypted)
-      this.#socket.resetAndDestroy();
+    if (this.#endsByClose && this.#state !== 'lingering' && !this.#isEncrypted) this.#socket.resetAndDestroy();
     else this.#socket.destroy();
   }
 
@@ -500,8 +499,7 @@ export class Http1Connection implements Downstream, ConnectionSession, DeadlineE
 
   #finish(): void {
     this.#endRequest(false);
-    if (this.#isLastRequest || this.#isClosing || this.#hasNoMoreInput)
-      return this.#linger(() => this.#socket.end());
+    if (this.#isLastRequest || this.#isClosing || this.#hasNoMoreInput) return this.#linger(() => this.#socket.end());
     if (this.#body.isComplete) return this.#awaitRequest();
     this.#state = 'discarding';
     this.#startDiscarding();

@@ -121,9 +121,7 @@ export class RequestReader {
     for (let at = this.#scanned; at < bytes.length; at += 1) {
       const byte = bytes[at] as number;
       const isAfterCr = at > 0 && bytes[at - 1] === CR;
-      if (
-        byte === LF ? !isAfterCr : isAfterCr || (byte < 0x20 && byte !== CR && byte !== 0x09) || byte === 0x7f
-      )
+      if (byte === LF ? !isAfterCr : isAfterCr || (byte < 0x20 && byte !== CR && byte !== 0x09) || byte === 0x7f)
         return 400;
     }
     this.#scanned = bytes.length;

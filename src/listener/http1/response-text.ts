@@ -18,9 +18,7 @@ export function formatResponseStart(status: number): string {
   return start;
 }
 
-const KEEP_ALIVE_FIELDS = flattenString(
-  `Connection: keep-alive\r\nKeep-Alive: timeout=${KEEP_ALIVE_SECONDS}\r\n\r\n`,
-);
+const KEEP_ALIVE_FIELDS = flattenString(`Connection: keep-alive\r\nKeep-Alive: timeout=${KEEP_ALIVE_SECONDS}\r\n\r\n`);
 const CLOSE_FIELDS = 'Connection: close\r\n\r\n';
 
 /** The end of every head. */

@@ -50,9 +50,7 @@ export class ResponseWriter {
       out.write('\r\n', before.length + size, 'latin1');
       this.#cork();
     }
-    return pooled === undefined
-      ? this.#socket.write(out)
-      : this.#socket.write(out.subarray(0, length), pooled.release);
+    return pooled === undefined ? this.#socket.write(out) : this.#socket.write(out.subarray(0, length), pooled.release);
   }
 
   flush(): void {

@@ -439,8 +439,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     }
     // Once for all window updates: many small frames would cost more than they send.
     if (this.#blocked.size > 0) this.#sendBlocked();
-    if (this.#hasReplied && this.writer.hasBacklog && this.writer.unsentBytes > MAX_UNREAD_REPLIES)
-      this.#pause();
+    if (this.#hasReplied && this.writer.hasBacklog && this.writer.unsentBytes > MAX_UNREAD_REPLIES) this.#pause();
   }
 
   onTurnOver(): void {
@@ -581,8 +580,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
       at += 5;
     }
     const blockEnd = end - padding;
-    if ((flags & Flag.endHeaders) !== 0)
-      return this.#readSection(id, flags, dependsOnItself, bytes, at, blockEnd);
+    if ((flags & Flag.endHeaders) !== 0) return this.#readSection(id, flags, dependsOnItself, bytes, at, blockEnd);
     this.#partialSection = {
       streamId: id,
       flags,
@@ -608,14 +606,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.#readSection(section.streamId, section.flags, section.dependsOnItself, block, 0, block.length);
   }
 
-  #readSection(
-    id: number,
-    flags: number,
-    dependsOnItself: boolean,
-    bytes: Buffer,
-    start: number,
-    end: number,
-  ): void {
+  #readSection(id: number, flags: number, dependsOnItself: boolean, bytes: Buffer, start: number, end: number): void {
     const isNew = id > this.#lastSeenId;
     const stream = isNew ? undefined : this.#streams.get(id);
     // RFC 9113 §5.1.1: ids only increase.
@@ -650,8 +641,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   #readTrailers(stream: Http2Stream, fields: RequestFields, isEnd: boolean): void {
     if (stream.isInputEnded) return this.#failStream(stream.id, ErrorCode.streamClosed);
-    if (!isEnd || !fields.isTrailers || !stream.endInput())
-      return this.#failStream(stream.id, ErrorCode.protocolError);
+    if (!isEnd || !fields.isTrailers || !stream.endInput()) return this.#failStream(stream.id, ErrorCode.protocolError);
     this.#call(stream, () => stream.receiveTrailers());
   }
 

@@ -25,9 +25,7 @@ const { transitions, isAccepting } = buildTable();
 function buildTree(): Node[] {
   const nodes: Node[] = [{ children: [undefined, undefined], state: 0 }];
   const lengths = Array.from(LENGTHS, (digit) => Number.parseInt(digit, 36));
-  const symbols = [...lengths.keys()].sort(
-    (a, b) => (lengths[a] as number) - (lengths[b] as number) || a - b,
-  );
+  const symbols = [...lengths.keys()].sort((a, b) => (lengths[a] as number) - (lengths[b] as number) || a - b);
   let code = 0;
   let codeLength = 0;
   for (const symbol of symbols) {

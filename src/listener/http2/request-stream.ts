@@ -11,13 +11,7 @@ import { RequestHead } from '../../http/request-head.ts';
 import type { HeadCache } from '../head-cache.ts';
 import { formatDate, listReplyFields } from '../http1/response-text.ts';
 import type { HeaderBlock } from './frame-writer.ts';
-import {
-  encodeFieldName,
-  encodeResponseFields,
-  getMaxFieldBytes,
-  writeField,
-  writeString,
-} from './hpack-encoder.ts';
+import { encodeFieldName, encodeResponseFields, getMaxFieldBytes, writeField, writeString } from './hpack-encoder.ts';
 import { ErrorCode } from './protocol.ts';
 import type { RequestFields } from './request-fields.ts';
 import type { Http2Stream, StreamHandler } from './stream.ts';
@@ -120,8 +114,7 @@ export class RequestStream implements StreamHandler, Downstream, HeaderBlock {
     const received = stream.takeReceived();
     if (stream.isInputEnded) return received;
     this.#sink = sink;
-    if (this.#head.expectsContinue && received === undefined)
-      stream.writeHeaders(toHeaderBlock(CONTINUE), false);
+    if (this.#head.expectsContinue && received === undefined) stream.writeHeaders(toHeaderBlock(CONTINUE), false);
     return received;
   }
 
@@ -218,11 +211,7 @@ export class RequestStream implements StreamHandler, Downstream, HeaderBlock {
     if (this.isClosed || this.hasStarted) return;
     const { body = '' } = reply;
     const bytes = typeof body === 'string' ? Buffer.from(body) : body;
-    const block = encodeResponseFields(reply.status, [
-      ...listReplyFields(reply, bytes.length),
-      'date',
-      formatDate(),
-    ]);
+    const block = encodeResponseFields(reply.status, [...listReplyFields(reply, bytes.length), 'date', formatDate()]);
     const length = this.#stream.fields.method === 'HEAD' ? 0 : bytes.length;
     this.hasStarted = true;
     this.#isEnded = true;

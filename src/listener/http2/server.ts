@@ -7,8 +7,7 @@ import { Http2Connection, type Http2ConnectionOptions } from './connection.ts';
 import { RequestStream } from './request-stream.ts';
 import type { Http2Stream } from './stream.ts';
 
-interface Http2ServerOptions
-  extends Pick<Http2ConnectionOptions, 'limits' | 'idleSeconds' | 'stalledSeconds'> {
+interface Http2ServerOptions extends Pick<Http2ConnectionOptions, 'limits' | 'idleSeconds' | 'stalledSeconds'> {
   /** A connection was closed because its client exceeded a limit. */
   readonly onAbuse: (socket: TLSSocket, reason: string) => void;
   readonly onInternalError: (error: unknown) => void;

@@ -26,13 +26,7 @@ import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { toAuditFields } from '../../http/service-response.ts';
 import type { FormFields } from '../form.ts';
-import {
-  AUDIENCE_FIELD,
-  type PageDeps,
-  type PageRequest,
-  type PageResponse,
-  SCOPE_FIELD,
-} from '../page-handler.ts';
+import { AUDIENCE_FIELD, type PageDeps, type PageRequest, type PageResponse, SCOPE_FIELD } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import {
   createTransactionUrls,
@@ -113,11 +107,7 @@ export async function startAuthorization(
   logRefusal(deps, context, read.refusal, query);
   const state = query.get('state');
   return {
-    location: formatAuthorizationResponse(
-      { redirectUri, state },
-      issuer,
-      describeAuthorizationError(read.refusal),
-    ),
+    location: formatAuthorizationResponse({ redirectUri, state }, issuer, describeAuthorizationError(read.refusal)),
   };
 }
 
@@ -179,12 +169,7 @@ function logRefusal({ grantDeps }: PageDeps, context: RequestContext, refusal: R
   });
 }
 
-function invalidRequest(
-  deps: PageDeps,
-  context: RequestContext,
-  refusal: Refusal,
-  query?: Query,
-): PageResponse {
+function invalidRequest(deps: PageDeps, context: RequestContext, refusal: Refusal, query?: Query): PageResponse {
   const { reason } = refusal;
   logRefusal(deps, context, refusal, query);
   const notice = REGISTRATION_REFUSALS.has(reason) ? 'notRegistered' : 'invalid';
@@ -258,8 +243,7 @@ export async function showAuthorization(
 ): Promise<PageResponse> {
   const found = await requireUser(deps, transaction, pageRequest.session);
   if ('response' in found) return found.response;
-  if (await isDecided(deps.grantDeps, transaction.request))
-    return { page: authorizationNotice(deps, 'decided', 409) };
+  if (await isDecided(deps.grantDeps, transaction.request)) return { page: authorizationNotice(deps, 'decided', 409) };
   return renderAuthorization(deps, pageRequest, transaction, found.user);
 }
 

@@ -76,8 +76,7 @@ export async function decide(
   ended: 'approved' | 'denied',
   fields: FormFields,
 ): Promise<PageResponse> {
-  if (deps.transaction !== undefined)
-    return decideAuthorization(deps, pageRequest, deps.transaction, ended, fields);
+  if (deps.transaction !== undefined) return decideAuthorization(deps, pageRequest, deps.transaction, ended, fields);
   const { context, session } = pageRequest;
   if (session.identity === undefined) return { page: noticePage(deps, 'rejected') };
   const decision = await requireDecision(deps, pageRequest);

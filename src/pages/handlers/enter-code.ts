@@ -24,8 +24,7 @@ export const showCodeForm: PageHandler = async (deps, { context, session }) => {
     ...(hasWrongLink && { problem: deps.messages.code.wrongLink }),
   });
   return {
-    page:
-      linkedCode === undefined ? page : { ...page, languageQuery: `user_code=${formatUserCode(linkedCode)}` },
+    page: linkedCode === undefined ? page : { ...page, languageQuery: `user_code=${formatUserCode(linkedCode)}` },
     session: fresh,
   };
 };
@@ -88,12 +87,7 @@ export const submitCode: FormHandler = async (deps, pageRequest, fields) => {
 };
 
 /** Signed-in users have a budget of their own, so the page offers a sign-in; the code is filled in again afterwards. */
-function respondTooManyGuesses(
-  deps: PageDeps,
-  { session }: PageRequest,
-  typed: string,
-  wait: number,
-): PageResponse {
+function respondTooManyGuesses(deps: PageDeps, { session }: PageRequest, typed: string, wait: number): PageResponse {
   if (session.identity !== undefined) return { page: tooManyAttemptsPage(deps, wait) };
   const { typed: _typed, ...rest } = session;
   const code = parseUserCode(typed);
@@ -116,17 +110,12 @@ export const getWrongCodes = async (deps: PageDeps, session: Session): Promise<n
   Math.max(session.wrongCodes, await deps.attemptLimits.getWrongCodes(session.id));
 
 const getLockoutSeconds = async (deps: PageDeps, session: Session): Promise<number> =>
-  (await getWrongCodes(deps, session)) < MAX_WRONG_CODES
-    ? 0
-    : Math.max(1, session.expires - deps.grantDeps.now());
+  (await getWrongCodes(deps, session)) < MAX_WRONG_CODES ? 0 : Math.max(1, session.expires - deps.grantDeps.now());
 
 type GuessBudget = readonly [limit: RateLimiter, key: string];
 
 /** From the narrowest to the widest. */
-function selectBudgets(
-  { rateLimits }: PageDeps,
-  { context, session, clientKey }: PageRequest,
-): readonly GuessBudget[] {
+function selectBudgets({ rateLimits }: PageDeps, { context, session, clientKey }: PageRequest): readonly GuessBudget[] {
   const [, network] = getNetworks(context.clientAddress);
   // Some OpenID providers let anyone create accounts, so signed-in users have a network budget too, separate from the one
   // that clients without a sign-in can exhaust.

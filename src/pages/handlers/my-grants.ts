@@ -1,11 +1,6 @@
 import type { User } from '../../domain/user.ts';
 import { getIntegrationName } from '../../grants/deps.ts';
-import {
-  isAwaitingExchange,
-  listLiveGrants,
-  readLiveGrant,
-  revokeOwnGrant,
-} from '../../grants/user-grants.ts';
+import { isAwaitingExchange, listLiveGrants, readLiveGrant, revokeOwnGrant } from '../../grants/user-grants.ts';
 import { getQuery } from '../../http/query.ts';
 import type { FormHandler, PageDeps, PageHandler, PageRequest, PageResponse } from '../page-handler.ts';
 import { grantsPage, revokePage } from '../views/grant-pages.ts';
@@ -27,8 +22,7 @@ async function requireUser(deps: PageDeps, { context, session }: PageRequest): P
     ended: _ended,
     ...rest
   } = session;
-  if (identity === undefined)
-    return { response: { redirect: '/sign-in', session: { ...session, goal: 'grants' } } };
+  if (identity === undefined) return { response: { redirect: '/sign-in', session: { ...session, goal: 'grants' } } };
   const user = await deps.grantDeps.users.findByIdentity(identity);
   context.note({ identity });
   if (user !== undefined && !user.disabled) return { user };

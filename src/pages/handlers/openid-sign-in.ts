@@ -104,8 +104,7 @@ async function completeOpenIdSignIn(
   const { messages, grantDeps } = pageDeps;
   const pending = pageDeps.pendingSignInCookie.read(parseCookies(context.request.headers['cookie']));
   const deps = pageDeps.withTransaction(pending?.transaction);
-  if (pending === undefined || grantDeps.now() >= pending.expires)
-    return { page: noticePage(deps, 'expired') };
+  if (pending === undefined || grantDeps.now() >= pending.expires) return { page: noticePage(deps, 'expired') };
   const provider = deps.providers.get(name);
   const query = getQuery(context.request);
   const state = new URLSearchParams(query).get('state') ?? '';
@@ -149,8 +148,7 @@ async function completeOpenIdSignIn(
     return refuseSignIn(deps, transaction);
   }
 
-  const hasNoDisplayName =
-    user.identity.endsWith(`:${user.displayName}`) || user.displayName === result.claim.value;
+  const hasNoDisplayName = user.identity.endsWith(`:${user.displayName}`) || user.displayName === result.claim.value;
   const session = await createSignedInSession(deps, pageRequest, {
     user,
     method: 'openid',
@@ -187,9 +185,7 @@ function selectGroups(
   groups: readonly string[],
 ): AssertedGroups | undefined {
   const named = new Set(
-    [...grantDeps.integrations.values()].flatMap(({ access }) =>
-      access.flatMap((entry) => [...entry.groups]),
-    ),
+    [...grantDeps.integrations.values()].flatMap(({ access }) => access.flatMap((entry) => [...entry.groups])),
   );
   const relevant = groups.filter((group) => named.has(group));
   if (relevant.length === 0) return undefined;

@@ -8,14 +8,7 @@ import { normalizeUserNameLoosely } from '../../identity/name-normalization.ts';
 import { errorFields, type LogFields } from '../../observability/logger.ts';
 import type { PasswordGuard } from '../../ports/directory.ts';
 import { Fault } from '../../ports/fault.ts';
-import type {
-  FormHandler,
-  PageDeps,
-  PageHandler,
-  PagePath,
-  PageRequest,
-  PageResponse,
-} from '../page-handler.ts';
+import type { FormHandler, PageDeps, PageHandler, PagePath, PageRequest, PageResponse } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import { isSignInSufficient } from '../transaction.ts';
 import { signInPage } from '../views/device-pages.ts';
@@ -196,9 +189,7 @@ export const submitCertificate: FormHandler = async (deps, pageRequest) => {
     ...describeCertificate(grantDeps, der),
   });
   const problem =
-    refusal.reason === 'certificate_missing'
-      ? messages.signIn.certificateMissing
-      : messages.signIn.certificateWrong;
+    refusal.reason === 'certificate_missing' ? messages.signIn.certificateMissing : messages.signIn.certificateWrong;
   return { page: signInPage(deps, pageRequest, { problem }) };
 };
 
@@ -281,8 +272,7 @@ export const signOut: FormHandler = async (deps, { context, session }) => {
   };
   await copyWrongCodes(deps, session, newSession);
   if (deps.transaction !== undefined) return { redirect: '/sign-in', session: newSession };
-  if (request === undefined || ended !== undefined || goal !== undefined)
-    return { redirect: '', session: newSession };
+  if (request === undefined || ended !== undefined || goal !== undefined) return { redirect: '', session: newSession };
   return { redirect: '/sign-in', session: { ...newSession, request } };
 };
 

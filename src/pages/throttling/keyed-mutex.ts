@@ -22,10 +22,7 @@ export function createKeyedMutex({ maxQueued, timeoutSeconds }: KeyedMutexLimits
       const queuedAt = performance.now();
       const run = queue.tail.then(() => {
         if (performance.now() - queuedAt > timeoutSeconds * 1_000)
-          throw new Fault(
-            'overloaded',
-            'timed out waiting for earlier requests of the same session or device request',
-          );
+          throw new Fault('overloaded', 'timed out waiting for earlier requests of the same session or device request');
         return task();
       });
       queue.tail = run.catch(() => {});

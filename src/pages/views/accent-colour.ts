@@ -40,17 +40,10 @@ const mixColours = (colour: Rgb, towards: Rgb, share: number): Rgb =>
 const MIX_STEPS = 50;
 
 /** Mixes in as little of `towards` as gives enough contrast to all backgrounds. */
-function ensureContrast(
-  colour: string,
-  backgrounds: readonly string[],
-  towards: '#000000' | '#ffffff',
-): string {
+function ensureContrast(colour: string, backgrounds: readonly string[], towards: '#000000' | '#ffffff'): string {
   for (let step = 0; step <= MIX_STEPS; step += 1) {
-    const candidate = formatHexColour(
-      mixColours(parseHexColour(colour), parseHexColour(towards), step / MIX_STEPS),
-    );
-    if (backgrounds.every((background) => contrastRatio(candidate, background) >= MIN_CONTRAST))
-      return candidate;
+    const candidate = formatHexColour(mixColours(parseHexColour(colour), parseHexColour(towards), step / MIX_STEPS));
+    if (backgrounds.every((background) => contrastRatio(candidate, background) >= MIN_CONTRAST)) return candidate;
   }
   return towards;
 }
@@ -64,9 +57,7 @@ export function createAccent(
   scheme: 'light' | 'dark',
 ): Accent {
   const towards = scheme === 'light' ? '#000000' : '#ffffff';
-  const tint = formatHexColour(
-    mixColours(parseHexColour(backgrounds[0]), parseHexColour(colour), TINT_SHARE[scheme]),
-  );
+  const tint = formatHexColour(mixColours(parseHexColour(backgrounds[0]), parseHexColour(colour), TINT_SHARE[scheme]));
   const main = ensureContrast(colour, [...backgrounds, tint], towards);
   // Further in the same direction, so the contrast only grows.
   const hover = formatHexColour(mixColours(parseHexColour(main), parseHexColour(towards), 0.18));

@@ -61,21 +61,13 @@ function renderUnregistered(
   { integrationName, transaction }: AuthorizationView,
 ): Markup {
   // A quotation mark would end the quotation, and the rest of the name would look like a sentence of this page.
-  const claimedName = sanitizeText(transaction.request.claimedName ?? '', 60).replace(
-    /\p{Quotation_Mark}/gu,
-    '’',
-  );
+  const claimedName = sanitizeText(transaction.request.claimedName ?? '', 60).replace(/\p{Quotation_Mark}/gu, '’');
   const text =
-    claimedName === ''
-      ? authorization.unregistered
-      : authorization.formatClaimedName(isolateText(claimedName));
+    claimedName === '' ? authorization.unregistered : authorization.formatClaimedName(isolateText(claimedName));
   return html`<p class="note">${renderName(integrationName)} ${text}</p>`;
 }
 
-const renderScope = (
-  { messages, theme }: PageDeps,
-  scope: Scope,
-): Markup => html`<h2>${messages.review.may}</h2>
+const renderScope = ({ messages, theme }: PageDeps, scope: Scope): Markup => html`<h2>${messages.review.may}</h2>
 <ul>
 ${describeScope(scope, messages, theme.permissions).map((sentence) => html`<li>${sentence}</li>\n`)}</ul>
 <details><summary>${messages.review.technical}</summary><code>${formatScope(scope)}</code></details>`;

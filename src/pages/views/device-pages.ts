@@ -34,8 +34,7 @@ export const renderSignOut = (deps: PageDeps, session: Session, displayName: str
 ${renderForm(deps, session, '/sign-out', html`<button class="link" type="submit">${label}</button>`)}
 </div>`;
 
-export const renderAlert = (text: string): Markup =>
-  html`<p class="note bad" role="alert" id="problem">${text}</p>`;
+export const renderAlert = (text: string): Markup => html`<p class="note bad" role="alert" id="problem">${text}</p>`;
 
 /** `bdi` isolates the direction of a name from the text around it. */
 export const renderName = (text: string): Markup => html`<strong><bdi>${sanitizeText(text)}</bdi></strong>`;
@@ -229,11 +228,7 @@ ${isSignedIn && renderForm(deps, session, '/sign-out', signOut)}`,
 }
 
 /** Redirects without a script, with a link as fallback. */
-export function redirectPage(
-  { next }: Messages,
-  { title, lead }: { title: string; lead: string },
-  url: string,
-): Page {
+export function redirectPage({ next }: Messages, { title, lead }: { title: string; lead: string }, url: string): Page {
   return {
     status: 200,
     title,

@@ -54,8 +54,7 @@ function renderGrantDetails(deps: PageDeps, grant: Grant): Markup {
   const { messages, grantDeps, theme } = deps;
   const { grants: text } = messages;
   const now = grantDeps.now();
-  const formatTimeAgo = (time: number): Markup =>
-    html`${messages.formatAgo(now - time)} ${renderDate(deps, time)}`;
+  const formatTimeAgo = (time: number): Markup => html`${messages.formatAgo(now - time)} ${renderDate(deps, time)}`;
   return html`<p class="soft">${text.by[grant.grantType]}${!grantDeps.integrations.has(grant.clientId) && html` · ${text.discontinued}`}</p>
 <p class="label">${text.may}</p>
 <ul>

@@ -58,8 +58,7 @@ export function noticePage(
   options: Partial<NoticeOptions> = {},
 ): Page {
   const hasStartPage = offersDevice || theme.myGrants;
-  const link =
-    transaction === undefined && hasStartPage ? { href: urlFor(''), text: messages.startAgain } : undefined;
+  const link = transaction === undefined && hasStartPage ? { href: urlFor(''), text: messages.startAgain } : undefined;
   return renderNotice(messages[notice], { status: NOTICE_STATUS[notice], link, ...options });
 }
 

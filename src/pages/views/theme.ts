@@ -20,9 +20,7 @@ export function createTheme(settings: PagesSettings): Theme {
     ...rest,
     ...(logo !== undefined && { logo: readLogo(logo) }),
     style: createStyle(accent),
-    permissions: new Map(
-      Object.entries(permissions).map(([key, text]) => [normalizePermissionKey(key), text]),
-    ),
+    permissions: new Map(Object.entries(permissions).map(([key, text]) => [normalizePermissionKey(key), text])),
   };
 }
 

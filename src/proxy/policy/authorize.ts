@@ -4,17 +4,8 @@ import type { Integration } from '../../domain/integration.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { intersectScopes, type Scope } from '../../domain/scope.ts';
-import {
-  DISCLOSED_FAULTS,
-  formatRejection,
-  type RejectedToken,
-  reject,
-} from '../../domain/token-rejection.ts';
-import {
-  findTokenFault,
-  type PresentedCertificate,
-  type VerifiedToken,
-} from '../../domain/verified-token.ts';
+import { DISCLOSED_FAULTS, formatRejection, type RejectedToken, reject } from '../../domain/token-rejection.ts';
+import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../../domain/verified-token.ts';
 import type { RequestNotes } from '../../http/request-context.ts';
 import { createHiddenProperty } from '../../lib/hidden-property.ts';
 import type { ProofVerifier } from '../../ports/proof-verifier.ts';
@@ -125,14 +116,10 @@ export type AccessDecision =
 
 const refuseWith = (refusal: ProxyRefusal): AccessDecision => ({ kind: 'refused', refusal });
 
-export function authorize(
-  policy: PolicyContext,
-  request: AccessRequest,
-): AccessDecision | Promise<AccessDecision> {
+export function authorize(policy: PolicyContext, request: AccessRequest): AccessDecision | Promise<AccessDecision> {
   const { method, credentials, url, now } = request;
   // On public routes too: an upstream may read the token.
-  if (credentials.kind === 'ambiguous')
-    return refuseWith({ reason: 'malformed', detail: credentials.detail });
+  if (credentials.kind === 'ambiguous') return refuseWith({ reason: 'malformed', detail: credentials.detail });
   if (hasAccessTokenInQuery(url)) return refuseWith({ reason: 'malformed', detail: 'a token in the query' });
 
   const { rules } = policy;
@@ -157,8 +144,7 @@ export function authorize(
     return refuseOrReport(rule, target, { reason: 'token_missing' });
   if (credentials.kind === 'malformed')
     return refuseOrReport(rule, target, { reason: 'token_invalid', fault: 'malformed' });
-  if (credentials.kind === 'dpop')
-    return decideWithProof(policy, request, host, target, rule, credentials.token);
+  if (credentials.kind === 'dpop') return decideWithProof(policy, request, host, target, rule, credentials.token);
   const read = policy.readAccessToken(credentials.token, now, rule?.issuers, request.clientAddress);
   const certificate = read instanceof Promise ? undefined : readBoundCertificate(request, read);
   return read instanceof Promise || certificate instanceof Promise
@@ -242,8 +228,7 @@ function addAssertion(
   { signAssertion }: PolicyContext,
   decision: AccessDecision,
 ): AccessDecision | Promise<AccessDecision> {
-  if (signAssertion === undefined || decision.kind !== 'allowed' || decision.caller === undefined)
-    return decision;
+  if (signAssertion === undefined || decision.kind !== 'allowed' || decision.caller === undefined) return decision;
   const assertion = signAssertion(decision.rule, decision.caller);
   if (assertion === undefined) return decision;
   return assertion instanceof Promise
@@ -255,10 +240,7 @@ function refuseOrReport(
   rule: AccessRule | undefined,
   target: RequestTarget,
   refusal: ProxyRefusal,
-  {
-    caller,
-    invalidToken,
-  }: { readonly caller?: Caller; readonly invalidToken?: VerifiedToken | undefined } = {},
+  { caller, invalidToken }: { readonly caller?: Caller; readonly invalidToken?: VerifiedToken | undefined } = {},
 ): AccessDecision {
   const noted = invalidToken && { invalidToken };
   return rule?.reportOnly === true

@@ -66,10 +66,7 @@ export const getOriginHeader = (rawHeaders: readonly string[]): string | undefin
   getSingleHeader(rawHeaders, 'origin');
 
 /** Replaces the upstream's CORS fields by those of the rule. */
-export function replaceCorsFields(
-  list: readonly string[],
-  fields: Readonly<Record<string, string>>,
-): string[] {
+export function replaceCorsFields(list: readonly string[], fields: Readonly<Record<string, string>>): string[] {
   const kept: string[] = [];
   for (let at = 0; at + 1 < list.length; at += 2) {
     const name = list[at] ?? '';

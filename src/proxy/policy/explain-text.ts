@@ -71,7 +71,5 @@ export const formatDetails = (explanation: Explanation): string[] => [
     : [`  CORS: pages of ${explanation.corsOrigins.join(', ')} may read the response`]),
   ...(explanation.preflightsFor === undefined
     ? []
-    : [
-        `  a CORS preflight for ${explanation.preflightsFor.join(', ')} is answered by gatehouse, without a token`,
-      ]),
+    : [`  a CORS preflight for ${explanation.preflightsFor.join(', ')} is answered by gatehouse, without a token`]),
 ];

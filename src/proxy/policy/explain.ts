@@ -27,10 +27,7 @@ export interface ExplainContext extends Pick<PolicyContext, 'rules' | 'isOwnAuth
   /** The issuer and audience of own tokens. */
   readonly publicUrl: string;
   /** By name. */
-  readonly trustedIssuers: ReadonlyMap<
-    string,
-    { readonly issuer: string; readonly audience: readonly string[] }
-  >;
+  readonly trustedIssuers: ReadonlyMap<string, { readonly issuer: string; readonly audience: readonly string[] }>;
   /** May requests name this host? */
   readonly isListedHost?: (host: string) => boolean;
   /** What happens to requests for other hosts. */
@@ -103,8 +100,7 @@ export interface Explanation {
 /** Uses the matcher and the checks of the proxy in the same order. */
 export function explain(context: ExplainContext, request: ExplainRequest): Explanation {
   const { method, host, path } = request;
-  const isUnlisted =
-    path.startsWith('/') && !context.isForwardAuthPath(path) && context.isListedHost?.(host) === false;
+  const isUnlisted = path.startsWith('/') && !context.isForwardAuthPath(path) && context.isListedHost?.(host) === false;
   return {
     ...explainRequest(context, request, isUnlisted && context.unlistedHosts === 'refuse'),
     ...(isUnlisted && { unlistedHost: true }),
@@ -112,11 +108,7 @@ export function explain(context: ExplainContext, request: ExplainRequest): Expla
   };
 }
 
-function explainRequest(
-  context: ExplainContext,
-  request: ExplainRequest,
-  isHostRefused: boolean,
-): Explanation {
+function explainRequest(context: ExplainContext, request: ExplainRequest, isHostRefused: boolean): Explanation {
   const { rules } = context;
   const { method, path, host } = request;
   const withoutRule = (verdict: Verdict, reason: string): Explanation => ({ verdict, reason, tried: [] });
@@ -141,17 +133,13 @@ function explainRequest(
     return withoutRule('handled_by_gatehouse', 'handled by the token service, never forwarded');
   if (hasAccessTokenInQuery(path)) return withoutRule('invalid_request', 'a token in the query');
   const reading = parseTarget(path, { ...options, encodedSlash: rules.encodedSlash });
-  if (reading.kind === 'asterisk')
-    return withoutRule('handled_by_gatehouse', 'OPTIONS * is handled by the gateway');
-  if (reading.kind === 'misdirected')
-    return withoutRule('misdirected', `${reading.authority} is not served here`);
+  if (reading.kind === 'asterisk') return withoutRule('handled_by_gatehouse', 'OPTIONS * is handled by the gateway');
+  if (reading.kind === 'misdirected') return withoutRule('misdirected', `${reading.authority} is not served here`);
   if (reading.kind === 'malformed') return withoutRule('invalid_request', reading.detail);
   const { target } = reading;
   const matched = { host: target.authority ?? host, target };
   const preflightsFor =
-    method === 'OPTIONS'
-      ? PREFLIGHT_METHODS.filter((one) => rules.match({ ...matched, method: one })?.cors)
-      : [];
+    method === 'OPTIONS' ? PREFLIGHT_METHODS.filter((one) => rules.match({ ...matched, method: one })?.cors) : [];
   const explanation = evaluateRule(context, target, request);
   return { ...explanation, ...(preflightsFor.length > 0 && { preflightsFor }) };
 }
@@ -178,8 +166,7 @@ function evaluateRule(context: ExplainContext, target: RequestTarget, request: E
 
   const requirement = describeRequirement(rule);
   const common = { path: target.path, rule, requirement, tried, ...getRuleFlags(rule, method) };
-  if (rule.requirement.kind === 'public')
-    return { verdict: 'public', reason: 'the rule is public', ...common };
+  if (rule.requirement.kind === 'public') return { verdict: 'public', reason: 'the rule is public', ...common };
   const accepted = { ...common, accepts: listAcceptedTokens(context, rule) };
   if (scope === undefined && client === undefined)
     return { verdict: 'token_required', reason: `the rule requires ${requirement}`, ...accepted };
@@ -192,12 +179,10 @@ function evaluateRule(context: ExplainContext, target: RequestTarget, request: E
   if (unmet.reason === 'client_not_allowed')
     return {
       verdict: 'forbidden',
-      reason:
-        client === undefined ? 'the rule is for named clients only' : `the rule is not open to ${client}`,
+      reason: client === undefined ? 'the rule is for named clients only' : `the rule is not open to ${client}`,
       ...accepted,
     };
-  const missing =
-    rule.requirement.kind === 'scope' ? findExcess(rule.requirement.scope, effective) : undefined;
+  const missing = rule.requirement.kind === 'scope' ? findExcess(rule.requirement.scope, effective) : undefined;
   return {
     verdict: 'forbidden',
     reason: `the token lacks ${missing === undefined ? requirement : formatScope(missing)}`,
@@ -212,9 +197,7 @@ function listAcceptedTokens(
 ): readonly AcceptedTokens[] {
   return [...getAcceptedIssuers(rule)].flatMap((name) => {
     if (name === OWN_ISSUER) {
-      const audiences = [...getAcceptedAudiences(rule)].map((one) =>
-        one === DEFAULT_AUDIENCE ? publicUrl : one,
-      );
+      const audiences = [...getAcceptedAudiences(rule)].map((one) => (one === DEFAULT_AUDIENCE ? publicUrl : one));
       return [{ issuer: name, url: publicUrl, audiences: [...new Set(audiences)] }];
     }
     const issuer = trustedIssuers.get(name);

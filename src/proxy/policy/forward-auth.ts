@@ -84,17 +84,13 @@ export class ForwardAuth {
     }
     const { method, rawHeaders, head } = request;
     const { host, authorization, isServiceWorkerScript } = head;
-    if (this.#deps.isCertificateAmbiguous(context))
-      return this.#rejectAmbiguous(context, AMBIGUOUS_CERTIFICATE.detail);
+    if (this.#deps.isCertificateAmbiguous(context)) return this.#rejectAmbiguous(context, AMBIGUOUS_CERTIFICATE.detail);
     const result = readOriginalRequest({ method, host, pathSuffix, rawHeaders });
     if (!result.ok) return this.#rejectAmbiguous(context, result.detail);
     const { original } = result;
     context.note({ original: `${original.method} ${original.url.split('?', 1)[0]}` });
     if (original.host === undefined && (policy.rules.hosts.size > 0 || policy.pagesHost !== undefined))
-      return this.#rejectAmbiguous(
-        context,
-        'no header names the host, but a route or pages.url requires one',
-      );
+      return this.#rejectAmbiguous(context, 'no header names the host, but a route or pages.url requires one');
     if (isServiceWorkerScript && policy.pagesHost === undefined)
       return this.#reject(context, { reason: 'service_worker_script' });
     return this.#authorize(context, original, authorization);
@@ -159,11 +155,7 @@ export class ForwardAuth {
    * A preflight has no token; the rule of the request that it announces applies. The response has the CORS fields, which a
    * server behind the gateway may copy.
    */
-  #respondToPreflight(
-    context: RequestContext,
-    original: OriginalRequest,
-    { rule, target, fields }: Preflight,
-  ): Reply {
+  #respondToPreflight(context: RequestContext, original: OriginalRequest, { rule, target, fields }: Preflight): Reply {
     context.note({ rule: rule.name });
     if (fields === undefined) return this.#reject(context, { reason: 'origin_not_allowed' });
     const rejection = this.#rejectUnlessUnchanged(context, original, target.path);
@@ -173,26 +165,16 @@ export class ForwardAuth {
   }
 
   /** The gateway forwards the path as it received it, and the rule matched the decoded path. */
-  #rejectUnlessUnchanged(
-    context: RequestContext,
-    original: OriginalRequest,
-    path: string,
-  ): Reply | undefined {
+  #rejectUnlessUnchanged(context: RequestContext, original: OriginalRequest, path: string): Reply | undefined {
     if (getSentPath(original.url) !== path)
       return this.#reject(context, {
         reason: 'malformed',
         detail: 'unnecessary percent-encoding in the path',
       });
-    return this.#deps.isServicePath(path)
-      ? this.#reject(context, { reason: 'no_rule' }, 'service_path')
-      : undefined;
+    return this.#deps.isServicePath(path) ? this.#reject(context, { reason: 'no_rule' }, 'service_path') : undefined;
   }
 
-  #allow(
-    context: RequestContext,
-    caller: Caller | undefined,
-    extraFields?: Readonly<Record<string, string>>,
-  ): Reply {
+  #allow(context: RequestContext, caller: Caller | undefined, extraFields?: Readonly<Record<string, string>>): Reply {
     const headers = {
       'cache-control': 'no-store',
       ...toRecord(createIdentityHeaders(this.#deps.headers, caller)),

@@ -1,10 +1,5 @@
 import { formatScope, type Scope } from '../../domain/scope.ts';
-import {
-  foldFieldName,
-  foldFieldNames,
-  memoizeByFieldName,
-  sliceTrimmed,
-} from '../../http/fold-field-name.ts';
+import { foldFieldName, foldFieldNames, memoizeByFieldName, sliceTrimmed } from '../../http/fold-field-name.ts';
 import type { RequestHead } from '../../http/request-head.ts';
 import { createHiddenProperty } from '../../lib/hidden-property.ts';
 import { isTraceparent, newTraceparent } from '../../observability/trace-context.ts';
@@ -32,14 +27,7 @@ export interface HeaderPolicy {
 }
 
 /** `dropped`: not forwarded, or rewritten. */
-type RequestFieldKind =
-  | 'plain'
-  | 'dropped'
-  | 'authorization'
-  | 'cookie'
-  | 'traceparent'
-  | 'tracestate'
-  | 'forwarded';
+type RequestFieldKind = 'plain' | 'dropped' | 'authorization' | 'cookie' | 'traceparent' | 'tracestate' | 'forwarded';
 type ResponseFieldKind = 'plain' | 'dropped' | 'set-cookie' | 'server-timing' | 'location';
 
 /** RFC 9110 §7.6.1, and the framing, which is rewritten. */
@@ -268,16 +256,11 @@ const FORWARDED_FOR = /^[0-9A-Za-z.:[\]_, -]{1,2048}$/;
 function pushForwarded(list: string[], forwarded: ReadonlyMap<string, string>, info: ForwardInfo): void {
   const forwardedFor = forwarded.get('x-forwarded-for');
   const chain =
-    forwardedFor !== undefined && FORWARDED_FOR.test(forwardedFor)
-      ? `${forwardedFor}, ${info.peer}`
-      : info.peer;
+    forwardedFor !== undefined && FORWARDED_FOR.test(forwardedFor) ? `${forwardedFor}, ${info.peer}` : info.peer;
   const proto = forwarded.get('x-forwarded-proto');
   const host = forwarded.get('x-forwarded-host');
   list.push('X-Forwarded-For', chain);
-  list.push(
-    'X-Forwarded-Proto',
-    proto === 'http' || proto === 'https' ? proto : info.encrypted ? 'https' : 'http',
-  );
+  list.push('X-Forwarded-Proto', proto === 'http' || proto === 'https' ? proto : info.encrypted ? 'https' : 'http');
   if (host !== undefined && FORWARDED_HOST.test(host)) list.push('X-Forwarded-Host', host);
   else if (info.host !== '') list.push('X-Forwarded-Host', info.host);
   list.push('X-Request-Id', info.requestId);
@@ -360,7 +343,5 @@ function encodeGroups(groups: readonly string[]): string {
  */
 const encodeHeaderValue = (text: string): string =>
   text.replace(/[^\x20-\x24\x26-\x7e]+|^ +| +$/g, (run) =>
-    [...Buffer.from(run, 'utf8')]
-      .map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`)
-      .join(''),
+    [...Buffer.from(run, 'utf8')].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`).join(''),
   );

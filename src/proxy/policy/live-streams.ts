@@ -135,8 +135,7 @@ export class LiveStreams {
         failure ??= error;
         this.#endIfUnknown(stream, now);
       }
-    if (failure !== undefined && !this.#hasFailed)
-      this.#options.log.error('stream_check_failed', errorFields(failure));
+    if (failure !== undefined && !this.#hasFailed) this.#options.log.error('stream_check_failed', errorFields(failure));
     this.#hasFailed = failure !== undefined;
   }
 

@@ -26,14 +26,11 @@ export function rewriteLocation(
   value: string,
   { upstreamOrigins, publicOrigin, strippedPrefix }: LocationRewrite,
 ): string {
-  if (value.startsWith('/') && !value.startsWith('//'))
-    return strippedPrefix === '' ? value : strippedPrefix + value;
+  if (value.startsWith('/') && !value.startsWith('//')) return strippedPrefix === '' ? value : strippedPrefix + value;
   const [, scheme, authority, rest = ''] = ABSOLUTE_URL.exec(value) ?? [];
   if (authority === undefined) return value;
   const schemes = scheme === undefined ? ['http', 'https'] : [scheme.toLowerCase()];
-  const isUpstreamOrigin = schemes.some((one) =>
-    upstreamOrigins.has(`${one}://${normalizeAuthority(authority, one)}`),
-  );
+  const isUpstreamOrigin = schemes.some((one) => upstreamOrigins.has(`${one}://${normalizeAuthority(authority, one)}`));
   if (!isUpstreamOrigin) return value;
   return `${publicOrigin}${strippedPrefix}${rest.startsWith('/') || (rest === '' && strippedPrefix !== '') ? rest : `/${rest}`}`;
 }

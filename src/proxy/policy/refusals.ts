@@ -254,11 +254,8 @@ const ERROR_RESPONSES: ErrorResponses = {
   },
 };
 
-export function getErrorResponse<R extends ProxyRefusal['reason']>(
-  refusal: RefusalWithReason<R>,
-): ErrorResponse {
-  const entry: ErrorResponse | ((refusal: RefusalWithReason<R>) => ErrorResponse) =
-    ERROR_RESPONSES[refusal.reason];
+export function getErrorResponse<R extends ProxyRefusal['reason']>(refusal: RefusalWithReason<R>): ErrorResponse {
+  const entry: ErrorResponse | ((refusal: RefusalWithReason<R>) => ErrorResponse) = ERROR_RESPONSES[refusal.reason];
   return typeof entry === 'function' ? entry(refusal) : entry;
 }
 
@@ -267,9 +264,7 @@ export function getErrorResponse<R extends ProxyRefusal['reason']>(
  * about the request and its client.
  */
 export const getLogDecision = (refusal: ProxyRefusal): 'refused' | 'failed' =>
-  getErrorResponse(refusal).status > 501 && refusal.reason !== 'too_many_requests_open'
-    ? 'failed'
-    : 'refused';
+  getErrorResponse(refusal).status > 501 && refusal.reason !== 'too_many_requests_open' ? 'failed' : 'refused';
 
 /** For the log. */
 export function getLogReason(refusal: ProxyRefusal): string {
@@ -277,8 +272,7 @@ export function getLogReason(refusal: ProxyRefusal): string {
     return `token_${refusal.fault}${refusal.detail === undefined ? '' : `: ${refusal.detail}`}`;
   if (refusal.reason === 'insufficient_scope') return `insufficient_scope: ${formatScope(refusal.scope)}`;
   if (refusal.reason === 'rate_limited') return `rate_limited: ${refusal.limit}`;
-  if (refusal.reason === 'unavailable' && refusal.detail !== undefined)
-    return `unavailable: ${refusal.detail}`;
+  if (refusal.reason === 'unavailable' && refusal.detail !== undefined) return `unavailable: ${refusal.detail}`;
   if (refusal.reason === 'too_many_requests_open') return 'overloaded';
   if (refusal.reason === 'proof_invalid') return `proof_invalid: ${refusal.detail}`;
   return refusal.reason === 'malformed' ? `malformed: ${refusal.detail}` : refusal.reason;
@@ -301,8 +295,7 @@ export function formatChallenge(
   const parameters = isMissing
     ? ''
     : `, error=${quoteString(error)}, error_description=${quoteString(description)}${formatScopeParameters(refusal)}`;
-  const metadata =
-    resourceMetadata === undefined ? '' : `, resource_metadata=${quoteString(resourceMetadata)}`;
+  const metadata = resourceMetadata === undefined ? '' : `, resource_metadata=${quoteString(resourceMetadata)}`;
   const rest = `realm=${quoteString(realm)}${parameters}${metadata}`;
   if (proofAlgorithms === undefined || error === 'insufficient_scope') return `Bearer ${rest}`;
   // RFC 9449 §7.1: the error belongs to the scheme that the client used, or should have used.
@@ -358,12 +351,7 @@ export function createRefusalReply(refusal: ProxyRefusal, options: RefusalOption
     text: JSON.stringify({ error, error_description: description, request_id: options.requestId }),
     headers: { 'content-type': 'application/json; charset=utf-8' },
   };
-  const wwwAuthenticate = formatChallenge(
-    refusal,
-    options.realm,
-    options.resourceMetadata,
-    options.proofAlgorithms,
-  );
+  const wwwAuthenticate = formatChallenge(refusal, options.realm, options.resourceMetadata, options.proofAlgorithms);
   return {
     status,
     body: text,

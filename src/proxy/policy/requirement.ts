@@ -5,11 +5,7 @@ import type { ProxyRefusal } from './refusals.ts';
 export type UnmetRequirement = Extract<ProxyRefusal, { reason: 'client_not_allowed' | 'insufficient_scope' }>;
 
 /** The requirement of a rule that the caller does not meet; undefined: all are met. */
-export function findUnmetRequirement(
-  rule: AccessRule,
-  clientId: string,
-  scope: Scope,
-): UnmetRequirement | undefined {
+export function findUnmetRequirement(rule: AccessRule, clientId: string, scope: Scope): UnmetRequirement | undefined {
   const requiredScope = rule.requirement.kind === 'scope' ? rule.requirement.scope : undefined;
   if (rule.clients !== undefined && !rule.clients.has(clientId))
     return {

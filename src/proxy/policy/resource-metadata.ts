@@ -1,9 +1,4 @@
-import {
-  type AccessRule,
-  getAcceptedAudiences,
-  getAcceptedIssuers,
-  OWN_ISSUER,
-} from '../../domain/access-rule.ts';
+import { type AccessRule, getAcceptedAudiences, getAcceptedIssuers, OWN_ISSUER } from '../../domain/access-rule.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { listScopeTokens, type Scope, unionScopes } from '../../domain/scope.ts';
@@ -108,26 +103,18 @@ export class ResourceMetadata {
     const hostRules = this.#listProtectedRules(name);
     const rules = path === '' ? hostRules : (this.#findRules(name, path, hostRules) ?? []);
     const accepting = rules.filter((rule) => getAcceptedIssuers(rule).has(OWN_ISSUER));
-    return accepting.length === 0
-      ? undefined
-      : new Set(accepting.flatMap((rule) => [...getAcceptedAudiences(rule)]));
+    return accepting.length === 0 ? undefined : new Set(accepting.flatMap((rule) => [...getAcceptedAudiences(rule)]));
   }
 
   /** Undefined: no request for this path gets 401. */
-  #findRules(
-    host: string,
-    path: string,
-    hostRules: readonly AccessRule[],
-  ): readonly AccessRule[] | undefined {
+  #findRules(host: string, path: string, hostRules: readonly AccessRule[]): readonly AccessRule[] | undefined {
     const { rules, detail, isServicePath } = this.#deps;
     const target = parsePath(path, rules.encodedSlash);
     if (target === undefined || !isRepeatable(path) || isServicePath?.(path) === true) return undefined;
     const matched = METHODS.map((method) => rules.match({ method, host, target }));
     if (detail === 'route') return [...new Set(matched)].filter(isProtectedRule);
     // Without a rule, an encoded slash is 400.
-    const needsToken = matched.some((rule) =>
-      rule === undefined ? !target.encodedSlash : isProtected(rule),
-    );
+    const needsToken = matched.some((rule) => (rule === undefined ? !target.encodedSlash : isProtected(rule)));
     return needsToken ? hostRules : undefined;
   }
 
@@ -140,8 +127,7 @@ export class ResourceMetadata {
 
 const isProtected = ({ requirement }: AccessRule): boolean => requirement.kind !== 'public';
 
-const isProtectedRule = (rule: AccessRule | undefined): rule is AccessRule =>
-  rule !== undefined && isProtected(rule);
+const isProtectedRule = (rule: AccessRule | undefined): rule is AccessRule => rule !== undefined && isProtected(rule);
 
 const getRequiredScope = ({ requirement }: AccessRule): Scope[] =>
   requirement.kind === 'scope' ? [requirement.scope] : [];

@@ -34,9 +34,7 @@ export function createHostMatcher(
   pagesHost: string | undefined,
 ): (name: string) => boolean {
   const names = new Set(allowed.filter((name) => !name.startsWith('*')).map(normalizeHost));
-  const suffixes = allowed
-    .filter((name) => name.startsWith('*.'))
-    .map((name) => normalizeHost(name.slice(1)));
+  const suffixes = allowed.filter((name) => name.startsWith('*.')).map((name) => normalizeHost(name.slice(1)));
   const allowsAny = allowed.includes('*');
   return (name) =>
     allowsAny ||

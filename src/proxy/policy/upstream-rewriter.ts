@@ -32,8 +32,7 @@ export class UpstreamRewriter {
   getLocationRewrite({ rule, target }: AllowedRequest, host: string): LocationRewrite | undefined {
     const { upstreams, publicUrl } = this.#deps;
     const upstreamOrigins = this.#upstreamOrigins.get(rule.upstream);
-    if (upstreamOrigins === undefined || upstreams[rule.upstream]?.rewriteLocation === false)
-      return undefined;
+    if (upstreamOrigins === undefined || upstreams[rule.upstream]?.rewriteLocation === false) return undefined;
     // A rule with its own host is not reachable under the host of `publicUrl`.
     const publicOrigin = rule.host === undefined ? publicUrl : `${this.#protocol}//${host}`;
     return { upstreamOrigins, publicOrigin, strippedPrefix: getStrippedPrefix(rule, target) };

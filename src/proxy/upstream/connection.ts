@@ -260,8 +260,7 @@ export class UpstreamConnection {
     this.#hasReceived = true;
     this.#keepsReading = true;
     try {
-      const problem =
-        this.#head === undefined ? this.#readHead(bytes, count) : this.#readBody(bytes, 0, count);
+      const problem = this.#head === undefined ? this.#readHead(bytes, count) : this.#readBody(bytes, 0, count);
       if (problem !== undefined) this.#fail(new UpstreamError(problem, 'malformed_response'));
       else this.#handler?.onReadEnd();
     } catch (error) {

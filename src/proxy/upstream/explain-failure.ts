@@ -15,8 +15,7 @@ export function recognizeProtocol(bytes: Buffer): string | undefined {
   const text = bytes.toString('latin1', 0, 5);
   if (text.startsWith('SSH-')) return 'the upstream is an SSH server; correct host and port in its url';
   if (/^220[ -]/.test(text)) return 'the upstream is a mail or FTP server; correct host and port in its url';
-  if (/^-(?:ERR|DENI|NOAU)/.test(text))
-    return 'the upstream is a Redis server; correct host and port in its url';
+  if (/^-(?:ERR|DENI|NOAU)/.test(text)) return 'the upstream is a Redis server; correct host and port in its url';
   return undefined;
 }
 
@@ -30,16 +29,11 @@ const ADVICE: readonly (readonly [error: RegExp, advice: string])[] = [
     /\bENOTFOUND\b/,
     'the host name of the upstream does not exist; correct its url, or the DNS settings of this machine',
   ],
-  [
-    /\bEAI_AGAIN\b/,
-    'the DNS server did not respond, so the host name of the upstream is unknown; try again later',
-  ],
+  [/\bEAI_AGAIN\b/, 'the DNS server did not respond, so the host name of the upstream is unknown; try again later'],
 ];
 
 /** The message of a socket error, with what it means. */
 export function explainConnectionError(message: string): string {
   const advice = ADVICE.find(([error]) => error.test(message))?.[1];
-  return advice === undefined
-    ? message
-    : `${advice} (${message.replace(/^[0-9A-F]+:error:[0-9A-F]+:/, '').trim()})`;
+  return advice === undefined ? message : `${advice} (${message.replace(/^[0-9A-F]+:error:[0-9A-F]+:/, '').trim()})`;
 }

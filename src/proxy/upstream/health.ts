@@ -73,11 +73,7 @@ async function isHealthy(
 }
 
 /** undici is loaded with the first health check: it takes 60 ms, and most configurations have none. */
-async function openClient(
-  url: string,
-  timeout: number,
-  { serverName, tlsFiles }: HealthTls,
-): Promise<Client> {
+async function openClient(url: string, timeout: number, { serverName, tlsFiles }: HealthTls): Promise<Client> {
   const { Client: UndiciClient } = await import('undici');
   const isUnix = url.startsWith('unix:');
   return new UndiciClient(isUnix ? 'http://localhost' : new URL(url).origin, {

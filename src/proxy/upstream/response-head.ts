@@ -61,8 +61,7 @@ export function parseResponseHead(text: string, isHead: boolean, isTls = false):
         hasLocation ||= equalsName(name, 'location');
         break;
       case 10:
-        if (equalsName(name, 'connection'))
-          closesConnection ||= /(?:^|,)\s*(?:close|upgrade)\s*(?:,|$)/i.test(value);
+        if (equalsName(name, 'connection')) closesConnection ||= /(?:^|,)\s*(?:close|upgrade)\s*(?:,|$)/i.test(value);
         else if (equalsName(name, 'keep-alive')) keepAlive = parseKeepAliveTimeout(value);
         break;
       case 14:
@@ -82,8 +81,7 @@ export function parseResponseHead(text: string, isHead: boolean, isTls = false):
   if (transferCoding !== undefined) {
     // RFC 9112 §6.1, §6.3: the framing is ambiguous with both, with another coding, and with a coding on HTTP/1.0.
     if (length !== undefined) return 'both Content-Length and Transfer-Encoding';
-    if (line[1] === '0' || transferCoding.toLowerCase() !== 'chunked')
-      return 'an unsupported transfer coding';
+    if (line[1] === '0' || transferCoding.toLowerCase() !== 'chunked') return 'an unsupported transfer coding';
   }
   const status = Number(line[2]);
   const hasNoBody = isHead || status < 200 || status === 204 || status === 304;
@@ -110,8 +108,7 @@ export function parseResponseHead(text: string, isHead: boolean, isTls = false):
   };
 }
 
-const equalsName = (name: string, wanted: string): boolean =>
-  name === wanted || name.toLowerCase() === wanted;
+const equalsName = (name: string, wanted: string): boolean => name === wanted || name.toLowerCase() === wanted;
 
 function parseKeepAliveTimeout(value: string): number | undefined {
   const [, seconds] = /(?:^|,)\s*timeout=([0-9]{1,6})\s*(?:,|$)/i.exec(value) ?? [];

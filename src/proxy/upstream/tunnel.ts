@@ -23,11 +23,7 @@ const HALF_OPEN_TIMEOUT_MS = 2_000;
  * Watches a tunnel that http-proxy-3 pumps: tracks where frames begin, so that one can be inserted, and closes one side when
  * the other is closed. Opened before both sides are joined, so that it sees every byte.
  */
-export function openTunnel(
-  client: Socket,
-  upstream: Socket,
-  { idleSeconds, onClose }: TunnelOptions,
-): Tunnel {
+export function openTunnel(client: Socket, upstream: Socket, { idleSeconds, onClose }: TunnelOptions): Tunnel {
   const toClient = new FrameTracker();
   const toUpstream = new FrameTracker();
   const trackSocket = (socket: Socket, tracker: FrameTracker): (() => void) => {

@@ -42,9 +42,7 @@ export class Upstream {
     this.#slots = targets.all.map((target) => new Slots(target, { connections, maxPending, eventStreams }));
     this.#pools = targets.all.map(
       ({ url, index }) =>
-        new ConnectionPool(url, { serverName, secureContext }, connections, () =>
-          this.#slots[index]?.release(),
-        ),
+        new ConnectionPool(url, { serverName, secureContext }, connections, () => this.#slots[index]?.release()),
     );
     this.#health = settings.health && watchHealth(targets, settings.health, { serverName, tlsFiles });
   }

@@ -167,11 +167,7 @@ class Handshake implements PendingUpgrade {
 
   start(): boolean {
     try {
-      this.#upstreamRequest = this.#tunnels.createRequest(
-        this.#request,
-        this.#endpoint.address,
-        this.#onError,
-      );
+      this.#upstreamRequest = this.#tunnels.createRequest(this.#request, this.#endpoint.address, this.#onError);
     } catch (error) {
       this.#onError(error as Error);
       return false;
@@ -201,16 +197,13 @@ class Handshake implements PendingUpgrade {
       .removeAllListeners('response')
       .on('response', (response) => this.#guard(() => this.#onResponse(response)));
     const join = upstreamRequest.listeners('upgrade');
-    upstreamRequest
-      .removeAllListeners('upgrade')
-      .on('upgrade', (response, upstreamSocket: Socket, upstreamHead) =>
-        this.#guard(() =>
-          this.#onUpgrade(response, upstreamSocket, () => {
-            for (const listener of join)
-              listener.call(upstreamRequest, response, upstreamSocket, upstreamHead);
-          }),
-        ),
-      );
+    upstreamRequest.removeAllListeners('upgrade').on('upgrade', (response, upstreamSocket: Socket, upstreamHead) =>
+      this.#guard(() =>
+        this.#onUpgrade(response, upstreamSocket, () => {
+          for (const listener of join) listener.call(upstreamRequest, response, upstreamSocket, upstreamHead);
+        }),
+      ),
+    );
   }
 
   /** Node's HTTP client calls the listeners: an exception would end the process, not only the handshake. */
@@ -254,8 +247,7 @@ class Handshake implements PendingUpgrade {
       bytesRead = socket.bytesRead;
       const deliveredBefore = delivered;
       delivered = client.bytesWritten - client.writableLength;
-      const mayContinue =
-        client.writableLength > 0 ? delivered > deliveredBefore : isEvents && silentSeconds < events;
+      const mayContinue = client.writableLength > 0 ? delivered > deliveredBefore : isEvents && silentSeconds < events;
       if (mayContinue) socket.setTimeout(idle * 1_000);
       else response.destroy(new Error('the response stalled'));
     });

@@ -32,10 +32,7 @@ export interface RateLimitClient extends SharedLimits {
 }
 
 /** The worker's side of the rate-limit IPC. */
-export function createRateLimitClient(
-  send: (request: RateLimitRequest) => void,
-  workers: number,
-): RateLimitClient {
+export function createRateLimitClient(send: (request: RateLimitRequest) => void, workers: number): RateLimitClient {
   const pending = new Map<number, PromiseWithResolvers<unknown>>();
   let lastId = 0;
   const sendRequest = async (operation: Operation, args: readonly unknown[]): Promise<unknown> => {

@@ -1,10 +1,5 @@
 import type { Rate } from '../../domain/rate.ts';
-import {
-  computeLevel,
-  computeRetryAfter,
-  createTokenBuckets,
-  type RateLimiter,
-} from '../../lib/rate-limiter.ts';
+import { computeLevel, computeRetryAfter, createTokenBuckets, type RateLimiter } from '../../lib/rate-limiter.ts';
 import type { SharedLimits } from '../../ports/shared-limits.ts';
 
 interface SharedRateLimitOptions {

@@ -9,11 +9,7 @@ import { mergeStatuses } from '../../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { Metrics } from '../../observability/metrics.ts';
 import { collectProcessMetrics } from '../../observability/process-metrics.ts';
-import {
-  createRecentEvents,
-  mergeRecentEvents,
-  type RecentEvents,
-} from '../../observability/recent-events.ts';
+import { createRecentEvents, mergeRecentEvents, type RecentEvents } from '../../observability/recent-events.ts';
 import type { KeyedRecordAuthenticator } from '../../tokens/record-mac.ts';
 import { openSealingKeys } from '../../tokens/sealing-keys.ts';
 import { createAdminDirectory } from '../admin-directory.ts';
@@ -187,10 +183,7 @@ const createAdminEndpoint = (
       // The supervisor has audit events of its own: those of operators.
       findRecentEvents: async (query) =>
         mergeRecentEvents(
-          [
-            ...(await pool.findRecentEvents(query)),
-            ...(recentEvents === undefined ? [] : [recentEvents.find(query)]),
-          ],
+          [...(await pool.findRecentEvents(query)), ...(recentEvents === undefined ? [] : [recentEvents.find(query)])],
           query.limit,
         ),
       // A change of the others replaces the workers.

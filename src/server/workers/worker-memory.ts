@@ -21,9 +21,7 @@ const SEMI_SPACE_OPTION = /--max[-_]semi[-_]space[-_]size\b/;
 export function createWorkerEnvironment(
   env: Readonly<Record<string, string | undefined>>,
 ): Readonly<Record<string, string>> {
-  const missing = Object.fromEntries(
-    Object.entries(MEMORY_ENVIRONMENT).filter(([name]) => env[name] === undefined),
-  );
+  const missing = Object.fromEntries(Object.entries(MEMORY_ENVIRONMENT).filter(([name]) => env[name] === undefined));
   const { NODE_OPTIONS: nodeOptions } = env;
   if (nodeOptions === undefined || SEMI_SPACE_OPTION.test(nodeOptions)) return missing;
   return { ...missing, NODE_OPTIONS: `${nodeOptions} ${MEMORY_ENVIRONMENT.NODE_OPTIONS}`.trim() };

@@ -93,9 +93,7 @@ export class WorkerPool {
   }
 
   pids(): readonly number[] {
-    return [...this.#workers].flatMap(({ worker: { process } }) =>
-      process.pid === undefined ? [] : [process.pid],
-    );
+    return [...this.#workers].flatMap(({ worker: { process } }) => (process.pid === undefined ? [] : [process.pid]));
   }
 
   /** Metrics of all workers, exited ones included. A worker that does not respond in time contributes its last snapshot. */
@@ -263,9 +261,7 @@ export class WorkerPool {
     if (this.#isClosing() || entry.isSurplus) return;
     log.error('worker_exited', { pid: entry.worker.process.pid, code, signal });
     if (this.#phase === 'starting' && (this.#earlyExitsLeft -= 1) < 0)
-      this.#allReady.reject(
-        new StartError(['listen.workers: the workers exit before they are ready; see the log']),
-      );
+      this.#allReady.reject(new StartError(['listen.workers: the workers exit before they are ready; see the log']));
     setTimeout(() => {
       if (!this.#isClosing() && this.#listActive().length < this.#options.count) this.#startWorker();
     }, RESTART_DELAY_MS);
@@ -292,8 +288,7 @@ export class WorkerPool {
     this.#restarting = this.#listActive();
     log.info('workers_restarting', { cause, workers: this.#restarting.length });
     let isComplete = true;
-    for (const entry of this.#restarting)
-      isComplete &&= entry.state === 'exited' || (await this.#replace(entry));
+    for (const entry of this.#restarting) isComplete &&= entry.state === 'exited' || (await this.#replace(entry));
     if (isComplete) log.info('workers_restarted', { cause });
     this.#restarting = [];
   }

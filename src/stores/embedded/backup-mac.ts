@@ -20,8 +20,7 @@ export async function appendBackupMac(
   report?: ReportProgress,
 ): Promise<void> {
   const mac = authenticator.createBackupMac();
-  if (mac === undefined)
-    throw new Fault('keys_unavailable', 'no key is available to authenticate the backup');
+  if (mac === undefined) throw new Fault('keys_unavailable', 'no key is available to authenticate the backup');
   await using handle = await open(file, 'r+');
   const { size } = await handle.stat();
   const digest = await computeDigest(handle, mac, size, (done) =>
@@ -37,11 +36,7 @@ export interface BackupVerification {
 }
 
 /** Verifies the MAC of a backup, and removes the trailer from `copy`. Throws if it is not valid. */
-export async function removeBackupMac(
-  backup: string,
-  copy: string,
-  verification: BackupVerification,
-): Promise<void> {
+export async function removeBackupMac(backup: string, copy: string, verification: BackupVerification): Promise<void> {
   await using handle = await open(copy, 'r+');
   const trailer = await readTrailer(handle);
   const problem =
@@ -103,8 +98,7 @@ async function computeDigest(
   const chunk = Buffer.alloc(Math.min(CHUNK_BYTES, Math.max(1, size)));
   for (let offset = 0; offset < size; ) {
     const { bytesRead } = await handle.read(chunk, 0, Math.min(chunk.length, size - offset), offset);
-    if (bytesRead === 0)
-      throw new Fault('store_unavailable', 'the backup file shrank while it was being read');
+    if (bytesRead === 0) throw new Fault('store_unavailable', 'the backup file shrank while it was being read');
     mac.update(chunk.subarray(0, bytesRead));
     offset += bytesRead;
     onRead(offset);

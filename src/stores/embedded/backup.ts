@@ -1,13 +1,4 @@
-import {
-  chmodSync,
-  constants,
-  existsSync,
-  linkSync,
-  mkdtempSync,
-  renameSync,
-  rmSync,
-  statSync,
-} from 'node:fs';
+import { chmodSync, constants, existsSync, linkSync, mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
 import { copyFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
@@ -85,10 +76,7 @@ function exportRecord(
   }
   const found = parseRecord(kind, id, bytes);
   const { record, keepUntil } = found;
-  if (
-    now >= keepUntil ||
-    (authenticator !== undefined && checkRecord(authenticator, found, now) === 'refused')
-  )
+  if (now >= keepUntil || (authenticator !== undefined && checkRecord(authenticator, found, now) === 'refused'))
     return undefined;
   return { kind, id, record, keepUntil };
 }
@@ -220,9 +208,7 @@ async function stageBackup(from: string, tempFolder: string, verification: Backu
     checkDataFile(staged.data, true, report);
   } catch (error) {
     const isDamaged = error instanceof Fault && error.code === 'store_corrupt';
-    throw isDamaged
-      ? fileFault('invalid', `the backup ${resolve(from)} is damaged; use another backup`, error)
-      : error;
+    throw isDamaged ? fileFault('invalid', `the backup ${resolve(from)} is damaged; use another backup`, error) : error;
   }
   return staged;
 }

@@ -144,8 +144,7 @@ function checkPage(page: Buffer, { number, height }: PageRef, pagesInFile: numbe
   if (Number(page.readBigUInt64LE(0)) !== number) return `page ${number} has a wrong number`;
   const type = page.readUInt16LE(18);
   const entries = page.readUInt16LE(20) >> 1;
-  if ((type & (BRANCH | LEAF)) === 0 || (type & (OVERFLOW | META_PAGE)) !== 0)
-    return `page ${number} has a wrong type`;
+  if ((type & (BRANCH | LEAF)) === 0 || (type & (OVERFLOW | META_PAGE)) !== 0) return `page ${number} has a wrong type`;
   if ((type & LEAF2) !== 0) return [];
   if (entries * 2 + PAGE_HEADER > page.length) return `page ${number} claims ${entries} entries`;
 

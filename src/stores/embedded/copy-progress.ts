@@ -6,11 +6,7 @@ const POLL_MS = 200;
 /** Reports the growth of a file while another thread writes it. */
 export async function reportGrowth<T>(
   file: string,
-  {
-    step,
-    total,
-    report,
-  }: { readonly step: string; readonly total?: number; readonly report: ReportProgress },
+  { step, total, report }: { readonly step: string; readonly total?: number; readonly report: ReportProgress },
   write: () => Promise<T>,
 ): Promise<T> {
   const timer = setInterval(() => {

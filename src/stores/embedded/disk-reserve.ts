@@ -65,9 +65,7 @@ export function openDiskReserve(files: StoreFiles, pages: PageStats) {
 
   const estimateBytes = (batch: Batch): number => {
     const { lastPageNumber, pageSize } = pages.read();
-    return (
-      estimatePages(batch, lastPageNumber) * pageSize + 2 * batch.bytes + batch.reserveShare * spareBytes
-    );
+    return estimatePages(batch, lastPageNumber) * pageSize + 2 * batch.bytes + batch.reserveShare * spareBytes;
   };
 
   const computeMissingBytes = (batch: Batch): number => {

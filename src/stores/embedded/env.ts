@@ -130,8 +130,7 @@ interface FileStats extends TreeStats {
 
 type Tree = Pick<Database, 'getStats'>;
 
-const countPages = (tree: TreeStats): number =>
-  tree.treeBranchPageCount + tree.treeLeafPageCount + tree.overflowPages;
+const countPages = (tree: TreeStats): number => tree.treeBranchPageCount + tree.treeLeafPageCount + tree.overflowPages;
 const readFileStats = (root: Tree): FileStats => root.getStats() as FileStats;
 const countPagesInUse = (trees: readonly Tree[]): number =>
   trees.reduce((sum, tree) => sum + countPages(tree.getStats() as TreeStats), 0);
@@ -164,11 +163,7 @@ function createPageStats(root: RootDatabase<Buffer, string>, trees: readonly Tre
  * lmdb lets the map grow beyond `mapSize`, so the limit is enforced here. The file length is sufficient below the limit;
  * above it the pages in use are counted, since the file keeps the pages of removed records for new ones.
  */
-function createSpaceCheck(
-  root: RootDatabase<Buffer, string>,
-  trees: readonly Tree[],
-  mapSize: number,
-): () => void {
+function createSpaceCheck(root: RootDatabase<Buffer, string>, trees: readonly Tree[], mapSize: number): () => void {
   let checkedAt = Number.NEGATIVE_INFINITY;
   let isOverLimit = false;
   const isFull = (): boolean => {

@@ -77,8 +77,7 @@ export function prepareFolder(files: StoreFiles): readonly string[] {
     createFolder(folder);
     const notices: string[] = [];
     restrictMode(folder, 0o700, notices);
-    for (const file of [files.data, files.lmdbLock, files.ownerLock, files.marker])
-      restrictMode(file, 0o600, notices);
+    for (const file of [files.data, files.lmdbLock, files.ownerLock, files.marker]) restrictMode(file, 0o600, notices);
     accessSync(folder, constants.W_OK);
     // Created here, so that it never has another mode. An existing lock must not be opened: see `acquireLock`. Another
     // process may create it at the same time.
@@ -93,8 +92,7 @@ function createFolder(folder: string): void {
   } catch {
     // Node reports ENOENT for a read-only or full file system; creating one level at a time gives the real error.
     const missing: string[] = [];
-    for (let at = folder; statIfExists(at) === undefined && at !== dirname(at); at = dirname(at))
-      missing.unshift(at);
+    for (let at = folder; statIfExists(at) === undefined && at !== dirname(at); at = dirname(at)) missing.unshift(at);
     for (const ancestor of missing) mkdirSync(ancestor, { mode: 0o700 });
     if (missing.length === 0) throw unavailableFault(`${folder} is not a folder`);
   }
@@ -162,10 +160,7 @@ export function syncPath(path: string): void {
 /** Workers use the store that the supervisor has opened. */
 export function requireExistingStore(files: StoreFiles): void {
   if (statIfExists(files.marker) === undefined || statIfExists(files.data) === undefined)
-    throw fileFault(
-      'missing',
-      `there is no store in ${files.folder}; start gatehouse first, which creates it`,
-    );
+    throw fileFault('missing', `there is no store in ${files.folder}; start gatehouse first, which creates it`);
 }
 
 /**
@@ -189,8 +184,7 @@ export function acquireLock(files: StoreFiles): () => void {
   } catch (error) {
     db.close();
     const SQLITE_BUSY = 5;
-    if (error instanceof Error && 'errcode' in error && error.errcode === SQLITE_BUSY)
-      throw lockedFault(files, error);
+    if (error instanceof Error && 'errcode' in error && error.errcode === SQLITE_BUSY) throw lockedFault(files, error);
     if (isDiskFull(files))
       throw new Fault('store_full', `no space left for the store in ${files.folder}`, { cause: error });
     throw unavailableFault(`cannot lock ${files.ownerLock}`, error);

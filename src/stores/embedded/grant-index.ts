@@ -10,11 +10,7 @@ import { hashIdentity, parseRecord } from './records.ts';
 const MAX_SCANNED = 2_000;
 
 /** Grants are ordered by id, with and without an identity. */
-export function createEmbeddedGrantIndex(
-  env: Env,
-  now: () => Epoch,
-  authenticator: RecordAuthenticator,
-): GrantIndex {
+export function createEmbeddedGrantIndex(env: Env, now: () => Epoch, authenticator: RecordAuthenticator): GrantIndex {
   const { grants } = env.tables;
 
   const readGrant = (id: string, bytes: Buffer, query: GrantQuery): Grant | undefined => {

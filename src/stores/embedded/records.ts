@@ -54,13 +54,8 @@ function parseVersion(text: Version): SeenVersion | undefined {
 }
 
 /** Undefined for records other than grants. */
-export function getIdentityIndexKey(
-  kind: TableName,
-  id: string,
-  record: unknown,
-): IdentityIndexKey | undefined {
-  if (kind !== 'grants' || typeof record !== 'object' || record === null || !('identity' in record))
-    return undefined;
+export function getIdentityIndexKey(kind: TableName, id: string, record: unknown): IdentityIndexKey | undefined {
+  if (kind !== 'grants' || typeof record !== 'object' || record === null || !('identity' in record)) return undefined;
   return typeof record.identity === 'string' ? [hashIdentity(record.identity), id] : undefined;
 }
 
@@ -101,15 +96,13 @@ function putRecord(
     if (indexKeyBefore !== undefined) void env.identityIndex.remove(indexKeyBefore);
     if (indexKeyAfter !== undefined) void env.identityIndex.put(indexKeyAfter, PLACEHOLDER);
     if (keepUntil === seen?.keepUntil) return;
-    if (seen !== undefined && seen.keepUntil !== KEEP_FOREVER)
-      void env.expiry.remove([seen.keepUntil, kind, id]);
+    if (seen !== undefined && seen.keepUntil !== KEEP_FOREVER) void env.expiry.remove([seen.keepUntil, kind, id]);
     if (keepUntil !== KEEP_FOREVER) void env.expiry.put([keepUntil, kind, id], PLACEHOLDER);
   };
   return env.writeQueue.write({
     purpose: getWritePurpose(seen, record),
     bytes: bytes.length,
-    change: () =>
-      seen === undefined ? table.ifNoExists(id, change) : table.ifVersion(id, seen.version, change),
+    change: () => (seen === undefined ? table.ifNoExists(id, change) : table.ifVersion(id, seen.version, change)),
   });
 }
 

@@ -149,9 +149,7 @@ function writeEntry(env: Env, now: () => Epoch, key: string, requested: Revocati
 }
 
 /** Writes one announcement per key at a time. Those that arrive meanwhile are merged into one. */
-function serializeByKey(
-  write: (key: string, entry: RevocationEntry) => Promise<void>,
-): RevocationLog['announce'] {
+function serializeByKey(write: (key: string, entry: RevocationEntry) => Promise<void>): RevocationLog['announce'] {
   const running = new Map<string, Promise<void>>();
   const waiting = new Map<string, { entry: RevocationEntry; readonly done: Promise<void> }>();
 

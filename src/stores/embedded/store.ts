@@ -126,8 +126,7 @@ function startSweeper(
       reportFault(error);
     }
   };
-  const timer =
-    role !== 'worker' ? setInterval(() => void sweepInBackground(), SWEEP_INTERVAL_MS).unref() : undefined;
+  const timer = role !== 'worker' ? setInterval(() => void sweepInBackground(), SWEEP_INTERVAL_MS).unref() : undefined;
   return {
     runNow: () => run(now),
     /** Resolves when a running sweep has noticed `isClosing`. */

@@ -46,10 +46,7 @@ const MAX_CATCH_UP_RATE = 60;
  * The time for sweeping. If the clock were a year ahead for a minute, all revocations would be swept, and revoked tokens
  * would be valid again once it is corrected; so this one follows `now` gradually.
  */
-export function createSlewedClock(
-  now: () => Epoch,
-  monotonicMs: () => number = () => performance.now(),
-): () => Epoch {
+export function createSlewedClock(now: () => Epoch, monotonicMs: () => number = () => performance.now()): () => Epoch {
   let slewedTime = now();
   let lastReadMs = monotonicMs();
   return () => {

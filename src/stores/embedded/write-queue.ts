@@ -51,8 +51,7 @@ export class WriteQueue {
     if (this.#closed) throw new Fault('store_unavailable', 'the store is closed');
     const failure = this.#failures[write.purpose];
     if (failure !== undefined && performance.now() < failure.at + FAILURE_BACKOFF_MS) throw failure.fault;
-    if (this.#queue.length >= MAX_QUEUED)
-      throw new Fault('overloaded', 'too many writes are waiting for the disk');
+    if (this.#queue.length >= MAX_QUEUED) throw new Fault('overloaded', 'too many writes are waiting for the disk');
     return new Promise((resolve, reject) => {
       this.#queue.push({ ...write, resolve, reject, queuedAt: performance.now() });
       this.#running ??= this.#drain();
@@ -85,14 +84,9 @@ export class WriteQueue {
       if (hasEnded) return;
       const cutoff = performance.now() - FLUSH_TIMEOUT_MS;
       const isStalled = startedAt <= cutoff;
-      const fault = new Fault(
-        'store_unavailable',
-        `the disk did not confirm a write in ${FLUSH_TIMEOUT_MS / 1000} s`,
-      );
-      if (isStalled)
-        for (const purpose of PURPOSES) this.#failures[purpose] = { fault, at: Number.POSITIVE_INFINITY };
-      for (const write of [...batch, ...this.#queue])
-        if (isStalled || write.queuedAt <= cutoff) timedOut.add(write);
+      const fault = new Fault('store_unavailable', `the disk did not confirm a write in ${FLUSH_TIMEOUT_MS / 1000} s`);
+      if (isStalled) for (const purpose of PURPOSES) this.#failures[purpose] = { fault, at: Number.POSITIVE_INFINITY };
+      for (const write of [...batch, ...this.#queue]) if (isStalled || write.queuedAt <= cutoff) timedOut.add(write);
       for (const { reject } of timedOut) reject(fault);
       this.#queue = this.#queue.filter((write) => !timedOut.has(write));
     };
@@ -172,11 +166,7 @@ async function toFault(error: unknown): Promise<Fault> {
 async function readCommitError(rejection: unknown): Promise<unknown> {
   if (!(rejection instanceof Error) || !('commitError' in rejection)) return rejection;
   try {
-    return await withTimeout(
-      Promise.resolve(rejection.commitError),
-      COMMIT_ERROR_TIMEOUT_MS,
-      () => rejection,
-    );
+    return await withTimeout(Promise.resolve(rejection.commitError), COMMIT_ERROR_TIMEOUT_MS, () => rejection);
   } catch (reason) {
     return reason;
   }

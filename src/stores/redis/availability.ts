@@ -23,9 +23,7 @@ export function createAvailabilityMonitor({
   now = () => performance.now(),
 }: AvailabilityOptions) {
   const reportedAt = new Map<string, number>();
-  let outage:
-    | { readonly since: number; readonly failedAt: number; readonly recoveredAt?: number }
-    | undefined;
+  let outage: { readonly since: number; readonly failedAt: number; readonly recoveredAt?: number } | undefined;
   const isDue = (code: string, at: number): boolean => {
     if (at - (reportedAt.get(code) ?? Number.NEGATIVE_INFINITY) < REMINDER_INTERVAL_MS) return false;
     reportedAt.set(code, at);
@@ -40,8 +38,7 @@ export function createAvailabilityMonitor({
       }
       if (outage === undefined) reportedAt.delete(fault.code);
       outage = { since: outage?.since ?? at, failedAt: at };
-      if (isDue(fault.code, at))
-        onUnreachable?.(fault.message.replace(/^Redis: /, ''), (at - outage.since) / 1_000);
+      if (isDue(fault.code, at)) onUnreachable?.(fault.message.replace(/^Redis: /, ''), (at - outage.since) / 1_000);
     },
     /** Called after a heartbeat. */
     reportSuccess(): void {

@@ -48,10 +48,7 @@ export function chunk<T>(items: readonly T[], size: number): (readonly [T, ...T[
   return chunks;
 }
 
-export async function* batches<T>(
-  items: Iterable<T> | AsyncIterable<T>,
-  size: number,
-): AsyncGenerator<readonly T[]> {
+export async function* batches<T>(items: Iterable<T> | AsyncIterable<T>, size: number): AsyncGenerator<readonly T[]> {
   let batch: T[] = [];
   for await (const item of items) {
     batch.push(item);

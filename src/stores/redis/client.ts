@@ -46,11 +46,7 @@ export interface RedisClient {
   readonly redis: Redis;
   /** In a cluster, a script can access the keys of one slot only. */
   readonly isCluster: boolean;
-  runScript(
-    script: RedisScript,
-    keys: readonly string[],
-    args: readonly (string | number)[],
-  ): Promise<unknown>;
+  runScript(script: RedisScript, keys: readonly string[], args: readonly (string | number)[]): Promise<unknown>;
   /** The command must be idempotent: it may be sent again. */
   execute<T>(command: (redis: Redis) => Promise<T>): Promise<T>;
   /** The time argument of scripts; empty: the server's clock. */
@@ -195,8 +191,7 @@ const NOT_WRITABLE = "Stream isn't writeable";
 export const mayRepeat = (error: unknown, isIdempotent: boolean): boolean =>
   isIdempotent || hasErrorPrefix(error, NOT_WRITABLE);
 
-const isRecent = (time: number | undefined): boolean =>
-  time !== undefined && performance.now() - time < RECONNECT_MS;
+const isRecent = (time: number | undefined): boolean => time !== undefined && performance.now() - time < RECONNECT_MS;
 
 /** Lists the server, or the primaries of a cluster in a stable order. SCAN works on one of them, not on a cluster. */
 export function listPrimaries(redis: Redis): readonly Redis[] {
@@ -239,11 +234,7 @@ interface TimedCommand extends Pick<Command, 'isSettled' | 'reject' | 'setTimeou
  * collection (their function properties refer back to them), and every minor collection copies them; so a settled command is
  * emptied. A failed command may still be in ioredis' queue and is left alone.
  */
-async function sendUnpipelined(
-  redis: Redis,
-  name: string,
-  args: readonly (string | number)[],
-): Promise<unknown> {
+async function sendUnpipelined(redis: Redis, name: string, args: readonly (string | number)[]): Promise<unknown> {
   const command = new Command(name, [...args], { replyEncoding: 'utf8' });
   const value = await (redis.sendCommand(command) as Promise<unknown>);
   command.args = [];

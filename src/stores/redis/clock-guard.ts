@@ -18,8 +18,7 @@ export function createClockGuard({
   readonly serverTime: () => Epoch;
   readonly report?: ((message: string) => void) | undefined;
 }) {
-  if (localTime === undefined)
-    return { findProblem: () => undefined, requireAgreement: () => {}, stop: () => {} };
+  if (localTime === undefined) return { findProblem: () => undefined, requireAgreement: () => {}, stop: () => {} };
   const readSkew = (): number => Math.abs(localTime() - serverTime());
   let reported: 'agree' | 'differ' | 'refused' = 'agree';
   const check = (): void => {
@@ -34,9 +33,7 @@ export function createClockGuard({
   const timer = setInterval(check, CHECK_INTERVAL_MS).unref();
   const findProblem = (): string | undefined => {
     const skew = readSkew();
-    return skew > MAX_SKEW_SECONDS
-      ? `the clocks of Redis and this host differ by ${Math.round(skew)} s`
-      : undefined;
+    return skew > MAX_SKEW_SECONDS ? `the clocks of Redis and this host differ by ${Math.round(skew)} s` : undefined;
   };
   return {
     /** Undefined while the clocks agree. */

@@ -51,8 +51,7 @@ export function createRedisGrantIndex({
   readonly prefix: string;
   readonly grants: () => Pick<RecordStore<Grant>, 'read'>;
 }) {
-  const formatIndexKey = (identity: string): string =>
-    `${prefix}:{i${hash('sha256', identity, 'base64url')}}:h`;
+  const formatIndexKey = (identity: string): string => `${prefix}:{i${hash('sha256', identity, 'base64url')}}:h`;
 
   const readGrants = async (ids: readonly string[], query: GrantQuery): Promise<readonly Grant[]> => {
     const found = await Promise.all(ids.map((id) => grants().read(id)));
@@ -92,8 +91,7 @@ export function createRedisGrantIndex({
   return {
     /** Called before the grant is created. */
     async add(id: string, { identity }: Grant, keepUntil: Epoch): Promise<void> {
-      const keepUntilMs =
-        keepUntil === KEEP_FOREVER ? 'inf' : String(Math.max(1, Math.ceil(keepUntil * 1_000)));
+      const keepUntilMs = keepUntil === KEEP_FOREVER ? 'inf' : String(Math.max(1, Math.ceil(keepUntil * 1_000)));
       await client.runScript(ADD, [formatIndexKey(identity)], [id, keepUntilMs, client.timeArgument()]);
     },
     list: (query: GrantQuery) =>

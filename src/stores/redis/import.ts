@@ -55,8 +55,7 @@ export async function importRecords(
   };
   const source = records[Symbol.asyncIterator]();
   const importLoop = async (): Promise<void> => {
-    for (let next = await source.next(); next.done !== true; next = await source.next())
-      await put(next.value);
+    for (let next = await source.next(); next.done !== true; next = await source.next()) await put(next.value);
   };
   await Promise.all(Array.from({ length: CONCURRENCY }, importLoop));
   return counts;
@@ -89,9 +88,7 @@ async function putOne(
   throw new Fault('overloaded', 'a record keeps changing; is another process using this Redis?');
 }
 
-const IS_LATER: Readonly<
-  Record<'grants' | 'devices' | 'userCodes', (record: unknown, than: unknown) => boolean>
-> = {
+const IS_LATER: Readonly<Record<'grants' | 'devices' | 'userCodes', (record: unknown, than: unknown) => boolean>> = {
   /** Generations only increase, and an ended grant stays ended. */
   grants: (record, than) => isLaterGrant(record as Grant, than as Grant),
   devices: (record, than) => isLaterRequest(record as DeviceRequest, than as DeviceRequest),

@@ -167,16 +167,12 @@ export function createRedisLimits({
 }): SharedLimits {
   const maxBatch = client.isCluster ? 1 : BATCH;
   const createScriptBatcher = (script: RedisScript, ...leadingArgs: readonly number[]) =>
-    createBatcher(
-      maxBatch,
-      async (items: readonly (readonly [key: string, ...args: readonly number[]])[]) => {
-        const keys = items.map(([key]) => key);
-        const args = [client.timeArgument(), ...leadingArgs, ...items.flatMap(([, ...rest]) => rest)];
-        return (await client.runScript(script, keys, args)) as readonly unknown[];
-      },
-    );
-  const pendingKeys = (limit: string): string[] =>
-    ['pe', 'pt', 'pn'].map((kind) => `${prefix}:{${limit}}:${kind}`);
+    createBatcher(maxBatch, async (items: readonly (readonly [key: string, ...args: readonly number[]])[]) => {
+      const keys = items.map(([key]) => key);
+      const args = [client.timeArgument(), ...leadingArgs, ...items.flatMap(([, ...rest]) => rest)];
+      return (await client.runScript(script, keys, args)) as readonly unknown[];
+    });
+  const pendingKeys = (limit: string): string[] => ['pe', 'pt', 'pn'].map((kind) => `${prefix}:{${limit}}:${kind}`);
   const runTake = createScriptBatcher(TAKE);
   const runCount = createScriptBatcher(COUNT, COUNT_SLICE_SECONDS * 1_000);
   return {

@@ -46,8 +46,7 @@ export function createReplicatedClient({ client, replicas, timeout }: Replicated
   return {
     ...client,
     async runScript(script, keys, args) {
-      if (pending >= MAX_PENDING)
-        throw new Fault('overloaded', 'too many writes are waiting for confirmation');
+      if (pending >= MAX_PENDING) throw new Fault('overloaded', 'too many writes are waiting for confirmation');
       pending += 1;
       const outcome = await runConfirmed(() => client.runScript(script, keys, args));
       pending -= 1;

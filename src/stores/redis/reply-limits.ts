@@ -98,10 +98,8 @@ type Internals<Name extends string, T> = Readonly<Record<Name, { readonly protot
  */
 export function limitReplies(): void {
   const require = createRequire(import.meta.url);
-  const decoder = (require('ioredis/built/resp/decoder.js') as Internals<'Decoder', Decoder>).Decoder
-    .prototype;
-  const handler = (require('ioredis/built/DataHandler.js') as Internals<'default', DataHandler>).default
-    .prototype;
+  const decoder = (require('ioredis/built/resp/decoder.js') as Internals<'Decoder', Decoder>).Decoder.prototype;
+  const handler = (require('ioredis/built/DataHandler.js') as Internals<'default', DataHandler>).default.prototype;
   const { write } = decoder;
   if (write === undefined || handler.dispatch === undefined || handler.returnFatalError === undefined)
     throw new Error('this version of ioredis does not support reply limits');

@@ -145,8 +145,7 @@ export class RevocationFollower {
   /** Resolves when an entry of the log is applied here, or after a timeout: then the reader is stuck, and a heartbeat starts it anew. */
   async waitUntilApplied(id: string, timeoutMs: number): Promise<void> {
     const deadline = performance.now() + timeoutMs;
-    while (this.#isBehind(id) && performance.now() < deadline && !this.#isStopped())
-      await sleep(APPLY_POLL_MS);
+    while (this.#isBehind(id) && performance.now() < deadline && !this.#isStopped()) await sleep(APPLY_POLL_MS);
   }
 
   /** Milliseconds since all announced revocations were known here. */
@@ -371,7 +370,4 @@ export class RevocationFollower {
 }
 
 const getHighestNumber = (known: number, entries: readonly KeyedEntry[]): number =>
-  entries.reduce(
-    (highest, [key, { limit }]) => (isGrantKey(key) ? highest : Math.max(highest, limit)),
-    known,
-  );
+  entries.reduce((highest, [key, { limit }]) => (isGrantKey(key) ? highest : Math.max(highest, limit)), known);

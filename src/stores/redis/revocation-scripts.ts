@@ -227,8 +227,7 @@ export function createRevocationScripts(client: RedisClient, keys: RevocationKey
       void (await client.execute((redis) => redis.hdel(replicas, replica))),
     /** All entries that exist from beginning to end; later ones are in the log. */
     async *snapshot(): AsyncGenerator<readonly KeyedEntry[]> {
-      const scanEnded = (cursor: string) =>
-        client.execute((redis) => redis.zscan(ended, cursor, 'COUNT', SCAN_COUNT));
+      const scanEnded = (cursor: string) => client.execute((redis) => redis.zscan(ended, cursor, 'COUNT', SCAN_COUNT));
       for await (const page of scanPages(scanEnded))
         yield chunk(page, 2).map(([key, till]) => parseEntry(key, 'inf', till));
       const scanLimits = (cursor: string) =>
@@ -263,12 +262,7 @@ async function* scanPages(
 }
 
 /** An unreadable entry must not be ignored: a revoked token would be accepted. */
-function parseEntry(
-  key: string,
-  limitText?: string,
-  keepUntilText?: string,
-  notBeforeText = '0',
-): KeyedEntry {
+function parseEntry(key: string, limitText?: string, keepUntilText?: string, notBeforeText = '0'): KeyedEntry {
   const limit = limitText === 'inf' ? Number.POSITIVE_INFINITY : Number(limitText);
   const keepUntil = Number(keepUntilText);
   const notBefore = Number(notBeforeText);

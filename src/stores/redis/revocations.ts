@@ -23,10 +23,7 @@ import {
 export type AckMode = 'reachable' | 'everywhere';
 
 interface RedisRevocationsOptions
-  extends Pick<
-    RevocationFollowerOptions,
-    'reader' | 'onFault' | 'onHeartbeat' | 'issuingTime' | 'onDataLoss'
-  > {
+  extends Pick<RevocationFollowerOptions, 'reader' | 'onFault' | 'onHeartbeat' | 'issuingTime' | 'onDataLoss'> {
   readonly control: RedisClient;
   readonly writer: RedisClient;
   readonly prefix: string;
@@ -60,10 +57,7 @@ export async function openRedisRevocations(options: RedisRevocationsOptions) {
   const announce = async (entries: readonly KeyedEntry[]) => {
     const head = await scripts.announce(createEpoch(), follower.knownState(), entries);
     for (const [key, entry] of entries)
-      view.add(
-        key,
-        isGrantKey(key) || entry.limit !== NEXT_NUMBER ? entry : { ...entry, limit: head.number },
-      );
+      view.add(key, isGrantKey(key) || entry.limit !== NEXT_NUMBER ? entry : { ...entry, limit: head.number });
     follower.observeHead(head);
     return head;
   };
@@ -177,10 +171,7 @@ function createRepair(options: {
 }
 
 /** By the server's clock: heartbeats and entries have its time. */
-export const describeReplicas = (
-  ownReplica: string,
-  { peers, lastId, now }: PeerStatus,
-): readonly ReplicaStatus[] =>
+export const describeReplicas = (ownReplica: string, { peers, lastId, now }: PeerStatus): readonly ReplicaStatus[] =>
   peers
     .filter(({ heartbeatAt }) => Number.isFinite(heartbeatAt))
     .map(({ id, applied, heartbeatAt }) => {

@@ -56,5 +56,4 @@ export function createSnapshotReloader(load: () => Promise<void>, onFault: (faul
   };
 }
 
-const isAhead = (position: string, serverTime: number): boolean =>
-  Number(position.split('-', 1)[0]) > serverTime;
+const isAhead = (position: string, serverTime: number): boolean => Number(position.split('-', 1)[0]) > serverTime;

@@ -122,11 +122,7 @@ function findServerProblems(getInfo: InfoLookup): readonly string[] {
 }
 
 /** The commands that the ACL denies. */
-async function findDeniedCommands({
-  client,
-  prefix,
-  replicated,
-}: RedisCheckOptions): Promise<readonly string[]> {
+async function findDeniedCommands({ client, prefix, replicated }: RedisCheckOptions): Promise<readonly string[]> {
   const key = `{${prefix}}:check`;
   const checks: readonly (readonly [string, () => Promise<unknown>])[] = [
     ['EVALSHA', () => client.runScript(RECORD_COMMANDS, [`${prefix}:{${CHECK_ID}}:g`], [])],

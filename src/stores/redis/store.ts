@@ -5,13 +5,7 @@ import type { Grant } from '../../domain/grant.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { RecordAuthenticator, RecordKind } from '../../ports/record-authenticator.ts';
 import type { RecordStore } from '../../ports/record-store.ts';
-import {
-  KEEP_FOREVER,
-  type Note,
-  type Store,
-  TRANSIENT_NOTE_PREFIX,
-  type UserCodeEntry,
-} from '../../ports/store.ts';
+import { KEEP_FOREVER, type Note, type Store, TRANSIENT_NOTE_PREFIX, type UserCodeEntry } from '../../ports/store.ts';
 import { type AvailabilityOptions, createAvailabilityMonitor } from './availability.ts';
 import { COMMAND_TIMEOUT_MS, connectRedis, defineScript, type RedisClient } from './client.ts';
 import { type ClockGuard, createClockGuard } from './clock-guard.ts';
@@ -130,10 +124,8 @@ async function openStore(
   const availability = createAvailabilityMonitor(options);
   const notices = await checkRedis({ client: control, prefix, wallTime, replicated: writer !== undefined });
   const usedMarker = createUsedMarker(control, prefix);
-  const createRecords = <T>(
-    kind: RecordKind,
-    beforeCreate?: RedisRecordsOptions<T>['beforeCreate'],
-  ): RecordStore<T> => createRedisRecords<T>({ client, writer, prefix, kind, authenticator, beforeCreate });
+  const createRecords = <T>(kind: RecordKind, beforeCreate?: RedisRecordsOptions<T>['beforeCreate']): RecordStore<T> =>
+    createRedisRecords<T>({ client, writer, prefix, kind, authenticator, beforeCreate });
   const notes = createRestorableNotes(createRecords<Note>('notes'));
   const grantIndex = createRedisGrantIndex({ client, prefix, grants: () => grants });
   const grants = createRecords<Grant>('grants', async (id, grant, keepUntil) => {
@@ -161,8 +153,7 @@ async function openStore(
     serverTime: () => control.storeTime(),
     report: options.onAlarm,
   });
-  const touch = (target: RedisClient | undefined) =>
-    target?.runScript(TOUCH, [revocationKeys(prefix).head], []);
+  const touch = (target: RedisClient | undefined) => target?.runScript(TOUCH, [revocationKeys(prefix).head], []);
   return {
     notices,
     grants: createGuardedGrants(grants, clock, revocations),
@@ -240,8 +231,7 @@ function createUsedMarker(client: RedisClient, prefix: string) {
     reset(): void {
       marked = undefined;
     },
-    isUnset: async (): Promise<boolean> =>
-      (await client.execute((redis) => redis.hexists(head, 'used'))) === 0,
+    isUnset: async (): Promise<boolean> => (await client.execute((redis) => redis.hexists(head, 'used'))) === 0,
   };
 }
 

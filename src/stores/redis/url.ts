@@ -31,8 +31,7 @@ export function parseRedisUrl(url: string): RedisAddress | undefined {
   const segments = (parts['path'] ?? '').split('/').slice(1);
   const name = kind === 'sentinel' ? segments.shift() : undefined;
   const [database = '0', ...rest] = segments.filter((segment) => segment !== '');
-  if (hosts.some((host) => host === undefined) || rest.length > 0 || !/^\d{1,3}$/.test(database))
-    return undefined;
+  if (hosts.some((host) => host === undefined) || rest.length > 0 || !/^\d{1,3}$/.test(database)) return undefined;
   if ((kind === 'single' && hosts.length > 1) || (kind === 'cluster' && database !== '0')) return undefined;
   if (kind === 'sentinel' && !name) return undefined;
   const { username, password } = parts;

@@ -80,28 +80,19 @@ const STANDARD_EMAIL: ReadonlySet<string> = new Set(['email', '/email']);
 /** OpenID Connect Core §5.1 and §5.7: users of many issuers can enter an arbitrary address. */
 function isEmailTrusted(claims: JsonObject, path: string, trustsEmail: boolean): boolean {
   const isVerified = claims['email_verified'];
-  return isVerified === undefined
-    ? trustsEmail
-    : isVerified === true && (trustsEmail || STANDARD_EMAIL.has(path));
+  return isVerified === undefined ? trustsEmail : isVerified === true && (trustsEmail || STANDARD_EMAIL.has(path));
 }
 
 /** May an identity or an access decision depend on this claim? An e-mail address only if it is trusted. */
-export const isTrustedClaim = (
-  claims: JsonObject,
-  path: string,
-  { email, trustsEmail }: ClaimMapping,
-): boolean =>
+export const isTrustedClaim = (claims: JsonObject, path: string, { email, trustsEmail }: ClaimMapping): boolean =>
   !(isSameClaim(path, email) || STANDARD_EMAIL.has(path)) || isEmailTrusted(claims, path, trustsEmail);
 
 /** A top-level claim has two notations. */
 const isSameClaim = (path: string, other: string): boolean =>
   path === other || path === `/${other}` || other === `/${path}`;
 
-export const readTrustedClaim = (
-  claims: JsonObject,
-  path: string,
-  mapping: ClaimMapping,
-): Json | undefined => (isTrustedClaim(claims, path, mapping) ? readClaim(claims, path) : undefined);
+export const readTrustedClaim = (claims: JsonObject, path: string, mapping: ClaimMapping): Json | undefined =>
+  isTrustedClaim(claims, path, mapping) ? readClaim(claims, path) : undefined;
 
 export function readTrustedText(claims: JsonObject, path: string, mapping: ClaimMapping): string | undefined {
   const value = readTrustedClaim(claims, path, mapping);
@@ -130,7 +121,7 @@ export function mapScope(claims: JsonObject, mapping: ClaimMapping, { map, alway
   return unionScopes(scopes);
 }
 
-export const createScopeMapping = (
-  scopes: Readonly<Record<string, Scope>>,
-  always?: Scope,
-): ScopeMapping => ({ map: new Map(Object.entries(scopes)), always });
+export const createScopeMapping = (scopes: Readonly<Record<string, Scope>>, always?: Scope): ScopeMapping => ({
+  map: new Map(Object.entries(scopes)),
+  always,
+});

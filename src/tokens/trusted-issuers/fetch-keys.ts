@@ -59,10 +59,7 @@ function listMetadataUrls(issuer: string): readonly [openId: string, oauth: stri
   const base = issuer.replace(/\/$/, '');
   const { origin, pathname } = new URL(base);
   const path = pathname === '/' ? '' : pathname;
-  return [
-    `${base}/.well-known/openid-configuration`,
-    `${origin}/.well-known/oauth-authorization-server${path}`,
-  ];
+  return [`${base}/.well-known/openid-configuration`, `${origin}/.well-known/oauth-authorization-server${path}`];
 }
 
 function parseMetadata(text: string): JsonObject {

@@ -88,8 +88,7 @@ export class TokenIntrospection {
     getClientAddress?: GetClientAddress,
   ): Reading | Promise<Reading> {
     const cached = this.#active.get(token);
-    if (cached === undefined)
-      return this.#request(token, now, mapClaims, MAX_REQUESTS.unknown, getClientAddress);
+    if (cached === undefined) return this.#request(token, now, mapClaims, MAX_REQUESTS.unknown, getClientAddress);
     if (now < cached.until) return cached.token;
     return now < cached.staleUntil
       ? this.#readStale(cached.token, token, now, mapClaims)
@@ -97,12 +96,7 @@ export class TokenIntrospection {
   }
 
   /** While the endpoint fails, a token that was active is used a little longer. Known failures are not waited for. */
-  #readStale(
-    stale: VerifiedToken,
-    token: string,
-    now: Epoch,
-    mapClaims: MapClaims,
-  ): Reading | Promise<Reading> {
+  #readStale(stale: VerifiedToken, token: string, now: Epoch, mapClaims: MapClaims): Reading | Promise<Reading> {
     const useStale = (error: unknown): VerifiedToken => {
       if (error instanceof Fault && error.code === 'introspection_unavailable') return stale;
       throw error;
@@ -132,11 +126,9 @@ export class TokenIntrospection {
     if (rejection !== undefined && now < rejection.until) return rejection.rejected;
     if (performance.now() < (this.#failed.get(digest) ?? 0)) throw this.#createFault();
     if (this.#inFlight.size >= maxRequests)
-      throw new Fault(
-        'overloaded',
-        `too many tokens from ${this.#options.name} are being introspected at once`,
-        { issuer: this.#options.name },
-      );
+      throw new Fault('overloaded', `too many tokens from ${this.#options.name} are being introspected at once`, {
+        issuer: this.#options.name,
+      });
     const key = flattenString(token);
     const introspect = (): Promise<Reading> => this.#introspect(key, digest, now, mapClaims);
     const request = (

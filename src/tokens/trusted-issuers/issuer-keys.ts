@@ -105,10 +105,7 @@ export class IssuerKeys {
   }
 
   /** Returns undefined if the issuer has no such key, or several. Throws a `Fault` while that is not known. */
-  find(
-    kid: string | undefined,
-    alg: SignatureAlgorithm,
-  ): IssuerKey | undefined | Promise<IssuerKey | undefined> {
+  find(kid: string | undefined, alg: SignatureAlgorithm): IssuerKey | undefined | Promise<IssuerKey | undefined> {
     const known = this.#isOld() ? undefined : this.#select(kid, alg);
     return known ?? this.#findAfterFetch(kid, alg);
   }
@@ -161,10 +158,7 @@ export class IssuerKeys {
     return new Fault('keys_unavailable', `the keys of the issuer ${name} cannot be fetched`, {
       issuer: name,
       cause: this.#lastError,
-      retryAfter: Math.max(
-        1,
-        Math.ceil(this.#retryDelay(RETRY.maxInUse) - (this.#now() - this.#attemptedAt)),
-      ),
+      retryAfter: Math.max(1, Math.ceil(this.#retryDelay(RETRY.maxInUse) - (this.#now() - this.#attemptedAt))),
     });
   }
 

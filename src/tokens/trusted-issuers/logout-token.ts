@@ -33,7 +33,5 @@ export function readLogoutClaims(
     if (claims[name] !== undefined && readText(claims, name) === undefined) return ['claim_missing', name];
   const subject = readText(claims, identityClaim);
   const session = readText(claims, 'sid');
-  return subject === undefined && session === undefined
-    ? ['claim_missing', identityClaim]
-    : { subject, session };
+  return subject === undefined && session === undefined ? ['claim_missing', identityClaim] : { subject, session };
 }

@@ -1,12 +1,7 @@
 import { hash } from 'node:crypto';
 import { JOSEError } from 'jose/errors';
 import type { Epoch } from '../../domain/epoch.ts';
-import {
-  type RejectedToken,
-  type RejectionFault,
-  reject,
-  rejectAuthentic,
-} from '../../domain/token-rejection.ts';
+import { type RejectedToken, type RejectionFault, reject, rejectAuthentic } from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import type { LogoutRequest } from '../../ports/logout-token-reader.ts';
@@ -161,8 +156,7 @@ export class TrustedIssuer {
   /** Could this be an opaque token of the issuer? Others are never sent to it. */
   mayIntrospect(token: string): boolean {
     const { introspection } = this.#options;
-    if (introspection === undefined || token.length > MAX_OPAQUE_LENGTH || OTHER_CREDENTIAL.test(token))
-      return false;
+    if (introspection === undefined || token.length > MAX_OPAQUE_LENGTH || OTHER_CREDENTIAL.test(token)) return false;
     const { tokenPrefix } = introspection;
     // White space before the first name of its header changes how a JWT begins.
     if (decodeToken(token) !== undefined) return false;
@@ -226,11 +220,7 @@ export class TrustedIssuer {
   }
 
   /** Returns undefined unless the token is valid for this issuer (OpenID Connect Back-Channel Logout 1.0 §2.6). */
-  async readLogoutToken(
-    token: string,
-    decoded: DecodedToken,
-    now: Epoch,
-  ): Promise<LogoutRequest | RejectedToken> {
+  async readLogoutToken(token: string, decoded: DecodedToken, now: Epoch): Promise<LogoutRequest | RejectedToken> {
     const { name, label, logout, claims: mapping, clockTolerance } = this.#options;
     if (logout === undefined) return this.#reject('logout_not_accepted');
     const signature = this.#readHeader(decoded, LOGOUT_TOKEN_TYPES);
@@ -250,10 +240,7 @@ export class TrustedIssuer {
     };
   }
 
-  #readHeader(
-    { header }: DecodedToken,
-    types: ReadonlySet<string | undefined>,
-  ): SignatureHeader | RejectionFault {
+  #readHeader({ header }: DecodedToken, types: ReadonlySet<string | undefined>): SignatureHeader | RejectionFault {
     const { alg, typ, kid, crit } = header;
     // Keys in the header (`jwk`, `jku`, `x5c`, `x5u`) are not used, and extensions are not supported.
     if (crit !== undefined || (kid !== undefined && typeof kid !== 'string')) return 'header_not_accepted';

@@ -83,9 +83,7 @@ export class TrustedIssuers {
     const decoded = decodeToken(token, knownHeader);
     if (decoded === undefined) return undefined;
     const onVerified =
-      knownHeader === undefined
-        ? () => this.#headers.set(flattenString(encodedHeader), decoded.header)
-        : undefined;
+      knownHeader === undefined ? () => this.#headers.set(flattenString(encodedHeader), decoded.header) : undefined;
     const issuer = this.#findIssuer(decoded);
     return issuer?.prepare(token, decoded, now, acceptsIdTokens, onVerified) ?? UNKNOWN_ISSUER;
   }

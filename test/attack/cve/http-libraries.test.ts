@@ -40,9 +40,7 @@ describe('node http-proxy and its successors', () => {
       });
       const client = await attack.client();
       onTestFinished(() => client.destroy());
-      client.send(
-        attack.write({ line: 'POST /files/1 HTTP/1.1', headers: ['Content-Length: 2'], body: 'ok' }),
-      );
+      client.send(attack.write({ line: 'POST /files/1 HTTP/1.1', headers: ['Content-Length: 2'], body: 'ok' }));
       const text = await client.until((all) => all.includes('502') || all.includes('abc'));
       expect(text).toMatch(sent === truncated ? /^HTTP\/1\.1 200 / : /^HTTP\/1\.1 502 /);
       // A truncated response must not look complete.
@@ -128,13 +126,11 @@ describe('Node', () => {
   test('CVE-2026-21637: no ClientHello, with any names and protocols, ends the process', async () => {
     const hello = await recordClientHello();
     const name = hello.indexOf('localhost');
-    const renamed = ['local\0ost', '\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8\xf7', '........."', '*.*.*.*.*'].map(
-      (text) => {
-        const changed = Buffer.from(hello);
-        changed.write(text.slice(0, 9), name, 'latin1');
-        return changed;
-      },
-    );
+    const renamed = ['local\0ost', '\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8\xf7', '........."', '*.*.*.*.*'].map((text) => {
+      const changed = Buffer.from(hello);
+      changed.write(text.slice(0, 9), name, 'latin1');
+      return changed;
+    });
     const inputs = [...renamed, ...mutations(hello, 300, 21_637)];
     while (inputs.length > 0)
       await Promise.all(
@@ -181,9 +177,7 @@ describe('Node', () => {
   test('CVE-2026-21717: the number of colliding names is limited by the size limits of JSON bodies and heads', async () => {
     const keys = (count: number): string =>
       JSON.stringify(
-        Object.fromEntries(
-          Array.from({ length: count }, (_, at) => [String(at * 65_536 + 4_294_967_296), 1]),
-        ),
+        Object.fromEntries(Array.from({ length: count }, (_, at) => [String(at * 65_536 + 4_294_967_296), 1])),
       );
     const post = (body: string) =>
       attack.gateway.request({

@@ -66,9 +66,7 @@ test('CVE-2026-29000 pac4j: an unsigned token inside an encrypted one is refused
     { alg: 'RSA-OAEP', enc: 'A128GCM' },
     { alg: 'RSA-OAEP', enc: 'A128GCM', cty: 'JWT', kid, typ: 'at+jwt' },
   ])
-    await expectRefused(
-      await new CompactEncrypt(Buffer.from(plain)).setProtectedHeader(header).encrypt(publicKey),
-    );
+    await expectRefused(await new CompactEncrypt(Buffer.from(plain)).setProtectedHeader(header).encrypt(publicKey));
   await expectRefused(plain);
   await attack.expectHealthy();
 });

@@ -3,13 +3,7 @@ import type { Revocation } from '../../../src/ports/revocation-log.ts';
 import { createDeviceClient } from '../../support/device-client.ts';
 import { splitRefreshToken } from '../../support/forged-tokens.ts';
 import { freezeClock } from '../../support/frozen-clock.ts';
-import {
-  ALICE,
-  type Reply,
-  startGateway,
-  type TestGateway,
-  type TokenGrant,
-} from '../../support/test-gateway.ts';
+import { ALICE, type Reply, startGateway, type TestGateway, type TokenGrant } from '../../support/test-gateway.ts';
 
 /** Vulnerabilities of Keycloak, and refresh token rotation bugs of django-oauth-toolkit and Eventra. */
 freezeClock();
@@ -38,9 +32,7 @@ test('CVE-2023-2585 Keycloak: a device code can be exchanged only by the client 
 
 test('Keycloak PR 46054: of concurrent refreshes with one token, only one rotates it', async () => {
   const first = await gateway.grant();
-  const replies: Reply[] = await Promise.all(
-    Array.from({ length: 20 }, () => gateway.refresh(first.refresh_token)),
-  );
+  const replies: Reply[] = await Promise.all(Array.from({ length: 20 }, () => gateway.refresh(first.refresh_token)));
   const tokens = new Set(replies.map(({ json }) => String(json['refresh_token'])));
   expect(tokens.size).toBe(1);
   const [second = ''] = tokens;

@@ -84,10 +84,7 @@ test('CVE-2021-29651 Pomerium: no parameter redirects a user, or a token, to ano
       '/authsvc/Authorize/Verify',
     ]) {
       const reply = await gateway.request({ path: `${path}?${query.toString()}` });
-      expect([path, reply.headers.location ?? '/authsvc/']).toEqual([
-        path,
-        expect.stringMatching(/^\/authsvc\//),
-      ]);
+      expect([path, reply.headers.location ?? '/authsvc/']).toEqual([path, expect.stringMatching(/^\/authsvc\//)]);
       expect(reply.text).not.toMatch(/evil\.test|javascript:/);
     }
   }
@@ -96,9 +93,7 @@ test('CVE-2021-29651 Pomerium: no parameter redirects a user, or a token, to ano
 test('CVE-2020-15223 fosite: a revocation that was not stored is 503, never 200', async () => {
   const { store } = gateway.server;
   const grant = await gateway.grant();
-  const reply = await withFailure(store.revocations, 'announce', 'not executed', () =>
-    revoke(grant.access_token),
-  );
+  const reply = await withFailure(store.revocations, 'announce', 'not executed', () => revoke(grant.access_token));
   expect(reply.status).toBe(503);
   expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
   expect((await revoke(grant.access_token)).status).toBe(200);
@@ -117,9 +112,7 @@ test('Hydra #1928: an unreachable store is not reported as a client error, and t
   const grant = await gateway.grant();
   const { grants } = gateway.server.store;
   for (const operation of ['read', 'replace'] as const) {
-    const reply = await withFailure(grants, operation, 'not executed', () =>
-      gateway.refresh(grant.refresh_token),
-    );
+    const reply = await withFailure(grants, operation, 'not executed', () => gateway.refresh(grant.refresh_token));
     expect(reply).toMatchObject({ status: 400, json: { Error: 'invalid_request' } });
     expect(reply.headers['retry-after']).toMatch(/^[1-9]\d*$/);
   }
@@ -132,7 +125,5 @@ test('Hydra #1831: a client that lost the response gets it again, and continues'
   gateway.clock.advance(5);
   const retried = expectGrant(await gateway.refresh(grant.refresh_token));
   expect([retried.refresh_token, retried.access_token]).toEqual([lost.refresh_token, lost.access_token]);
-  expect(
-    splitRefreshToken(expectGrant(await gateway.refresh(retried.refresh_token)).refresh_token).generation,
-  ).toBe(3);
+  expect(splitRefreshToken(expectGrant(await gateway.refresh(retried.refresh_token)).refresh_token).generation).toBe(3);
 });

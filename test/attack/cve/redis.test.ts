@@ -5,11 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { randomGrantId } from '../../../src/grants/issue.ts';
 import { UnsuitableRedisError } from '../../../src/stores/redis/startup-checks.ts';
 import { openRedisStore, type RedisStore } from '../../../src/stores/redis/store.ts';
-import {
-  findKnownVulnerabilities,
-  type RedisVersion,
-  readRedisVersion,
-} from '../../../src/stores/redis/versions.ts';
+import { findKnownVulnerabilities, type RedisVersion, readRedisVersion } from '../../../src/stores/redis/versions.ts';
 import { testAuthenticator } from '../../support/record-keys.ts';
 import { type RedisServer, startRedis } from '../../support/redis-server.ts';
 import { testGrant } from '../../support/store-fixtures.ts';
@@ -83,9 +79,7 @@ describe.each([
   ['CVE-2026-23479', '8.0.9', '8.2.6'],
 ])('%s Redis: a vulnerable server', (name, version, fixedIn) => {
   test('is reported with the next fixed release', () => {
-    const line = findKnownVulnerabilities({ server: 'Redis', version }).find((notice) =>
-      notice.includes(name),
-    );
+    const line = findKnownVulnerabilities({ server: 'Redis', version }).find((notice) => notice.includes(name));
     expect(line).toContain(`Redis ${version} has `);
     expect(line).toContain(`it is fixed in ${fixedIn}`);
     expect(line).toContain('unless your distribution has backported the fix');
@@ -97,17 +91,13 @@ describe.each([
     for (const release of row?.releases ?? []) {
       expect(listVulnerabilities(release)).not.toContain(name);
       const [major, minor, patch] = release.version.split('.').map(Number);
-      expect(
-        listVulnerabilities({ ...release, version: `${major}.${minor}.${Number(patch) - 1}` }),
-      ).toContain(name);
-      expect(
-        listVulnerabilities({ ...release, version: `${major}.${minor}.${Number(patch) + 10}` }),
-      ).not.toContain(name);
+      expect(listVulnerabilities({ ...release, version: `${major}.${minor}.${Number(patch) - 1}` })).toContain(name);
+      expect(listVulnerabilities({ ...release, version: `${major}.${minor}.${Number(patch) + 10}` })).not.toContain(
+        name,
+      );
     }
     for (const release of ['Redis 8.8.0', 'Redis 10.0.0', 'Valkey 9.1.0'].map((text) => text.split(' ')))
-      expect(
-        listVulnerabilities({ server: release[0] as RedisVersion['server'], version: release[1] ?? '' }),
-      ).toBe('');
+      expect(listVulnerabilities({ server: release[0] as RedisVersion['server'], version: release[1] ?? '' })).toBe('');
   });
 });
 
@@ -131,9 +121,7 @@ test('CVE-2025-49844 Redis: without EVAL the store works while its scripts are l
   );
   const refusal = await open('no-eval').catch((error: unknown) => error);
   expect(refusal).toBeInstanceOf(UnsuitableRedisError);
-  expect((refusal as UnsuitableRedisError).problems.join()).toMatch(
-    /may not run EVAL on the keys of gatehouse/,
-  );
+  expect((refusal as UnsuitableRedisError).problems.join()).toMatch(/may not run EVAL on the keys of gatehouse/);
 });
 
 test('CVE-2025-46817 Redis: no input becomes part of a script', async () => {
@@ -152,11 +140,7 @@ test('CVE-2025-46817 Redis: no input becomes part of a script', async () => {
   await storeText('a name');
   const before = await scripts();
   expect(Number(before)).toBeGreaterThan(3);
-  for (const input of [
-    '"]] return unpack({}, 0, 2147483647) --',
-    "' .. redis.call('FLUSHALL') .. '",
-    '\0\r\n$9',
-  ])
+  for (const input of ['"]] return unpack({}, 0, 2147483647) --', "' .. redis.call('FLUSHALL') .. '", '\0\r\n$9'])
     await storeText(input);
   expect(await scripts()).toBe(before);
   expect(await admin.get('other:secret')).toBe('of another application');
@@ -185,13 +169,7 @@ test('CVE-2025-46818 Redis: a stolen password gives access to the keys of gateho
 
 test('CVE-2026-23479 Redis: a stolen password cannot close, unblock or evict connections of other clients', async () => {
   const store = await open();
-  for (const words of [
-    ['UNBLOCK', '1'],
-    ['KILL', 'TYPE', 'normal'],
-    ['PAUSE', '1'],
-    ['NO-EVICT', 'on'],
-    ['LIST'],
-  ])
+  for (const words of [['UNBLOCK', '1'], ['KILL', 'TYPE', 'normal'], ['PAUSE', '1'], ['NO-EVICT', 'on'], ['LIST']])
     await expect(attacker.call('CLIENT', ...words)).rejects.toThrow(/NOPERM/);
   await expect(attacker.call('CONFIG', 'SET', 'maxmemory-clients', '1')).rejects.toThrow(/NOPERM/);
   await expect(attacker.call('BLPOP', 'gh:x', '1')).rejects.toThrow(/NOPERM/);

@@ -66,10 +66,7 @@ const longPath = (path: string): Buffer =>
     literal(':path', path, 'incremental'),
   ]);
 const shortPath = (): Buffer =>
-  Buffer.concat([
-    headerBlock(requestFields('/').filter(([name]) => name !== ':path')),
-    indexed(NEWEST_ENTRY),
-  ]);
+  Buffer.concat([headerBlock(requestFields('/').filter(([name]) => name !== ':path')), indexed(NEWEST_ENTRY)]);
 
 /** Sends requests as fast as the connection takes them; refused and reset streams make room. */
 const flood =
@@ -107,18 +104,12 @@ const unfinished = (connection: Connection): void => {
   ]);
   const { socket } = connection;
   socket.write(
-    headersFrame(
-      takeStream(connection),
-      Buffer.concat([block, literal('x-held', HELD_FIELD, 'incremental')]),
-      {
-        end: false,
-      },
-    ),
+    headersFrame(takeStream(connection), Buffer.concat([block, literal('x-held', HELD_FIELD, 'incremental')]), {
+      end: false,
+    }),
   );
   const rest = Buffer.concat([block, ...Array.from({ length: 3 }, () => indexed(NEWEST_ENTRY))]);
-  const frames = Array.from({ length: STREAMS - 1 }, () =>
-    headersFrame(takeStream(connection), rest, { end: false }),
-  );
+  const frames = Array.from({ length: STREAMS - 1 }, () => headersFrame(takeStream(connection), rest, { end: false }));
   socket.write(Buffer.concat(frames));
 };
 

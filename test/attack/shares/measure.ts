@@ -3,13 +3,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { MEMORY_ENVIRONMENT } from '../../../src/server/workers/worker-memory.ts';
 import { spawnChild } from '../../support/child-process.ts';
 import { anonymousMemory } from '../../support/memory.ts';
-import {
-  createServeFolder,
-  isAlive,
-  type ServeFolder,
-  startServe,
-  until,
-} from '../../support/serve-process.ts';
+import { createServeFolder, isAlive, type ServeFolder, startServe, until } from '../../support/serve-process.ts';
 import { limitMemory } from './memory-limit.ts';
 import { openObserver } from './observer.ts';
 
@@ -52,10 +46,9 @@ export async function measureShares(
     const others = observe(folder, server.port);
     await others.warmUp();
     const memoryBefore = anonymousMemory(server.pid);
-    const attacker = spawnChild(
-      [process.execPath, ATTACKER, String(server.port), String(connections), ...shapes],
-      { outputLimit: 10_000 },
-    );
+    const attacker = spawnChild([process.execPath, ATTACKER, String(server.port), String(connections), ...shapes], {
+      outputLimit: 10_000,
+    });
     let memoryPeak = memoryBefore;
     const end = performance.now() + seconds * 1_000;
     others.start();

@@ -27,12 +27,7 @@ export function limitMemory(bytes: number): MemoryLimit {
     try {
       writeFileSync(join(group, limit), String(bytes));
       return {
-        wrapper: [
-          'bash',
-          '-c',
-          `(echo $BASHPID > ${group}/cgroup.procs; exec "$@") | ${WITHOUT_REQUESTS}`,
-          'sh',
-        ],
+        wrapper: ['bash', '-c', `(echo $BASHPID > ${group}/cgroup.procs; exec "$@") | ${WITHOUT_REQUESTS}`, 'sh'],
         remove: () => rmdirSync(group),
       };
     } catch {

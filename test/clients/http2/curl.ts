@@ -30,9 +30,7 @@ export const curl: Http2Client = {
     const base = ['curl', '--silent', '--show-error', '--http2', '--cacert', files.ca];
     const write = ['--write-out', '%{http_version} %{response_code}\n'];
     const send = async (step: Step['step'], path: string, args: readonly string[]): Promise<Step> => {
-      const text = String(
-        await runCommand([...base, ...write, '--output', output(step), ...args, url + path]),
-      );
+      const text = String(await runCommand([...base, ...write, '--output', output(step), ...args, url + path]));
       const [version, status] = text.trim().split(' ');
       return { step, status: Number(status), version: `HTTP/${version}` };
     };
@@ -52,15 +50,7 @@ export const curl: Http2Client = {
     const parallel = ['--parallel', '--parallel-max', String(concurrency)];
     const allItems = `${url}/files/item/[1-${items}]`;
     const lines = String(
-      await runCommand([
-        ...base,
-        ...write,
-        ...parallel,
-        ...authorization,
-        '--output',
-        output('#1'),
-        allItems,
-      ]),
+      await runCommand([...base, ...write, ...parallel, ...authorization, '--output', output('#1'), allItems]),
     );
     const reported = new Set(lines.trim().split('\n'));
     const correct = listItems(items).filter((item) => read(String(item)) === itemBody(item));

@@ -1,11 +1,6 @@
 import { connect as connectTcp, createServer } from 'node:net';
 import { onTestFinished } from 'vitest';
-import {
-  createServeFolder,
-  type ServeFolder,
-  type ServeProcess,
-  startServe,
-} from '../../support/serve-process.ts';
+import { createServeFolder, type ServeFolder, type ServeProcess, startServe } from '../../support/serve-process.ts';
 import { listenTcp } from '../../support/tcp-server.ts';
 import { until } from '../../support/until.ts';
 

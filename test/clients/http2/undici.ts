@@ -21,9 +21,7 @@ export const undici: Http2Client = {
   presentsCertificate: true,
   async run({ url, files, items, concurrency }) {
     const protocols = new Set<string>();
-    const [ca, cert, key] = [files.ca, files.certificate, files.key].map((file) =>
-      readFileSync(file, 'utf8'),
-    );
+    const [ca, cert, key] = [files.ca, files.certificate, files.key].map((file) => readFileSync(file, 'utf8'));
     const connector = buildConnector({ ca: ca ?? '', cert: cert ?? '', key: key ?? '', allowH2: true });
     const agent = new Agent({
       allowH2: true,

@@ -58,8 +58,7 @@ export const SMALL_BODY = 'x=1';
 export const CALL_PATH = '/files/welcome';
 export const UPLOAD_PATH = '/reports/digest';
 export const DOWNLOAD_PATH = '/files/large';
-export const listItems = (count: number): readonly number[] =>
-  Array.from({ length: count }, (_, index) => index + 1);
+export const listItems = (count: number): readonly number[] => Array.from({ length: count }, (_, index) => index + 1);
 export const itemPath = (item: number): string => `/files/item/${item}`;
 export const itemBody = (item: number): string => `item ${item}\n`;
 

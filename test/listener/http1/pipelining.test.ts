@@ -29,12 +29,7 @@ test('a refusal because of a missing token, scope or route keeps the connection 
   client.send('GET /files/1 HTTP/1.1\r\nHost: a\r\n\r\n');
   client.send(get('/admin/x') + get('/nowhere') + get('/files/2'));
   const text = await client.until((all) => all.includes('GET /files/2'));
-  expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual([
-    'HTTP/1.1 401',
-    'HTTP/1.1 403',
-    'HTTP/1.1 404',
-    'HTTP/1.1 200',
-  ]);
+  expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 401', 'HTTP/1.1 403', 'HTTP/1.1 404', 'HTTP/1.1 200']);
 });
 
 test('requests with and without bodies are forwarded in their order', async () => {
@@ -70,9 +65,5 @@ test('while a token is verified, later requests wait and keep their order', asyn
   await eventLoopTurns(4);
   verified.resolve();
   const text = await client.until((all) => all.includes('invalid_token'));
-  expect(text.match(/GET \/files\/\d|HTTP\/1\.1 401/g)).toEqual([
-    'GET /files/1',
-    'GET /files/2',
-    'HTTP/1.1 401',
-  ]);
+  expect(text.match(/GET \/files\/\d|HTTP\/1\.1 401/g)).toEqual(['GET /files/1', 'GET /files/2', 'HTTP/1.1 401']);
 });

@@ -1,16 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type ProxyHarness, rule, startProxyHarness } from '../../support/proxy-harness.ts';
-import {
-  connectRaw,
-  isCompleteResponse,
-  parseRawResponse,
-  type RawResponse,
-} from '../../support/raw-client.ts';
-import {
-  headerValues,
-  type RecordingUpstream,
-  startRecordingUpstream,
-} from '../../support/recording-upstream.ts';
+import { connectRaw, isCompleteResponse, parseRawResponse, type RawResponse } from '../../support/raw-client.ts';
+import { headerValues, type RecordingUpstream, startRecordingUpstream } from '../../support/recording-upstream.ts';
 
 /** Which heads of HTTP/1.1 requests are accepted, and what the upstream receives; which are refused, and how. */
 let upstream: RecordingUpstream;
@@ -74,18 +65,12 @@ const LONG_BODY = 'x'.repeat(70_000);
 
 const ACCEPTED: Readonly<Record<string, readonly [string, Accepted]>> = {
   GET: [get(), GET],
-  'escapes and a query': [
-    get('/files/a%20b/%7Ec?x=1&y=%2F'),
-    { forwarded: 'GET /files/a%20b/~c?x=1&y=%2F ' },
-  ],
+  'escapes and a query': [get('/files/a%20b/%7Ec?x=1&y=%2F'), { forwarded: 'GET /files/a%20b/~c?x=1&y=%2F ' }],
   HEAD: [get().replace('GET', 'HEAD'), { forwarded: 'HEAD /files/1 ' }],
   DELETE: [get().replace('GET', 'DELETE'), { forwarded: 'DELETE /files/1 ' }],
   OPTIONS: [get().replace('GET', 'OPTIONS'), { forwarded: 'OPTIONS /files/1 ' }],
   'a method with a dash': [get().replace('GET', 'M-SEARCH'), { forwarded: 'M-SEARCH /files/1 ' }],
-  'no token on a public route': [
-    'GET /public/a HTTP/1.1\r\nHost: gate.test\r\n\r\n',
-    { forwarded: 'GET /public/a ' },
-  ],
+  'no token on a public route': ['GET /public/a HTTP/1.1\r\nHost: gate.test\r\n\r\n', { forwarded: 'GET /public/a ' }],
   'absolute-form': [
     get('http://gate.test/files/1').replace('Host: gate.test', 'Host: other.test'),
     { ...GET, fields: { 'x-forwarded-host': ['gate.test'] } },
@@ -126,17 +111,11 @@ const ACCEPTED: Readonly<Record<string, readonly [string, Accepted]>> = {
     { ...GET, fields: { 'x-a': [] } },
   ],
   'hop-by-hop fields': [
-    get(
-      '/files/1',
-      'TE: trailers\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nUpgrade: h2c\r\n',
-    ),
+    get('/files/1', 'TE: trailers\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nUpgrade: h2c\r\n'),
     { ...GET, fields: { te: [], 'keep-alive': [], 'proxy-connection': [], upgrade: [] } },
   ],
   'HTTP/1.0': [get().replace('1.1\r', '1.0\r'), { ...GET, isClosed: true }],
-  'HTTP/1.0 without a Host': [
-    'GET /public/a HTTP/1.0\r\n\r\n',
-    { forwarded: 'GET /public/a ', isClosed: true },
-  ],
+  'HTTP/1.0 without a Host': ['GET /public/a HTTP/1.0\r\n\r\n', { forwarded: 'GET /public/a ', isClosed: true }],
   'HTTP/1.0 with Connection: keep-alive': [getWith('Connection: keep-alive').replace('1.1\r', '1.0\r'), GET],
 
   POST: [post('hello'), { forwarded: 'POST /files/1 hello', fields: { 'content-length': ['5'] } }],
@@ -156,15 +135,9 @@ const ACCEPTED: Readonly<Record<string, readonly [string, Accepted]>> = {
     chunked('2\r\nab\r\n0\r\n\r\n').replace('POST', 'GET'),
     { forwarded: 'GET /files/1 ab' },
   ],
-  'a chunked body': [
-    chunked('5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n'),
-    { forwarded: 'POST /files/1 hello world' },
-  ],
+  'a chunked body': [chunked('5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n'), { forwarded: 'POST /files/1 hello world' }],
   'an empty chunked body': [chunked('0\r\n\r\n'), { forwarded: 'POST /files/1 ' }],
-  'a long chunked body': [
-    chunked(`11170\r\n${LONG_BODY}\r\n0\r\n\r\n`),
-    { forwarded: `POST /files/1 ${LONG_BODY}` },
-  ],
+  'a long chunked body': [chunked(`11170\r\n${LONG_BODY}\r\n0\r\n\r\n`), { forwarded: `POST /files/1 ${LONG_BODY}` }],
   'a transfer coding in other letters': [
     chunked('2\r\nab\r\n0\r\n\r\n').replace('chunked', 'Chunked'),
     { forwarded: 'POST /files/1 ab' },
@@ -189,10 +162,7 @@ describe('accepted', () => {
     const { response, isClosed } = await exchange(message);
     expect(response.status).toBe(200);
     const [request, ...others] = getForwarded();
-    expect([`${request?.method} ${request?.target} ${request?.body}`, others]).toEqual([
-      expected.forwarded,
-      [],
-    ]);
+    expect([`${request?.method} ${request?.target} ${request?.body}`, others]).toEqual([expected.forwarded, []]);
     expect(request?.trailers).toEqual([]);
     for (const [name, values] of Object.entries(expected.fields ?? {}))
       expect([name, headerValues(request, name)]).toEqual([name, values]);

@@ -123,10 +123,7 @@ async function upload(client: FrameClient, stream: number, bytes: number, end = 
 
 test.each([
   ['DATA', (stream: number) => [dataFrame(stream, 'body', { end: true })]],
-  [
-    'an empty DATA frame',
-    (stream: number) => [dataFrame(stream, 'body'), dataFrame(stream, '', { end: true })],
-  ],
+  ['an empty DATA frame', (stream: number) => [dataFrame(stream, 'body'), dataFrame(stream, '', { end: true })]],
   ['trailers', (stream: number) => [dataFrame(stream, 'body'), headersFrame(stream, [['x-a', 'b']])]],
   ['RST_STREAM', (stream: number) => [dataFrame(stream, 'body'), resetFrame(stream, CODE.noError)]],
 ])('a client may end its request after the response: with %s', async (_, rest) => {
@@ -192,9 +189,7 @@ test('a client that has used its window before the response may go on', async ()
     advance(0.1);
     return client.endedCleanly(stream);
   });
-  await client.until(() =>
-    client.frames.some(({ type, stream: on }) => type === FRAME.windowUpdate && on === stream),
-  );
+  await client.until(() => client.frames.some(({ type, stream: on }) => type === FRAME.windowUpdate && on === stream));
   client.send(dataFrame(stream, 'x', { end: true }));
   await expectServed(client);
   expect([client.outcome(stream), client.resetCode(stream)]).toEqual([{ status: 413 }, undefined]);

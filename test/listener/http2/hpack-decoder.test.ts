@@ -44,11 +44,7 @@ describe('the examples of RFC 7541', () => {
   ];
 
   test.each([
-    [
-      'C.2.1',
-      '400a 6375 7374 6f6d 2d6b 6579 0d63 7573 746f 6d2d 6865 6164 6572',
-      ['custom-key', 'custom-header'],
-    ],
+    ['C.2.1', '400a 6375 7374 6f6d 2d6b 6579 0d63 7573 746f 6d2d 6865 6164 6572', ['custom-key', 'custom-header']],
     ['C.2.2', '040c 2f73 616d 706c 652f 7061 7468', [':path', '/sample/path']],
     ['C.2.3', '1008 7061 7373 776f 7264 0673 6563 7265 74', ['password', 'secret']],
     ['C.2.4', '82', [':method', 'GET']],
@@ -90,9 +86,7 @@ describe('the examples of RFC 7541', () => {
     const third =
       '88c1 6196 d07a be94 1054 d444 a820 0595 040b 8166 e084 a62d 1bff c05a 839b d9ab 77ad 94e7 821d d7f2 e6c7 b335 dfdf cd5b 3960 d5af 2708 7f36 72c1 ab27 0fb5 291f 9587 3160 65c0 03ed 4ee5 b106 3d50 07';
     const date = (seconds: string): string => `Mon, 21 Oct 2013 20:13:${seconds} GMT`;
-    expect(decode(decoder, Buffer.concat([tableSizeUpdate(256), hex(first)]))).toEqual(
-      fields('302', date('21')),
-    );
+    expect(decode(decoder, Buffer.concat([tableSizeUpdate(256), hex(first)]))).toEqual(fields('302', date('21')));
     expect(decode(decoder, hex('4883 640e ffc1 c0bf'))).toEqual(fields('307', date('21')));
     expect(decode(decoder, hex(third))).toEqual(
       fields(
@@ -121,11 +115,7 @@ describe('malformed blocks', () => {
     'a length of 2²⁸': Buffer.concat([Buffer.from([0x00, 0x01, 0x61]), encodeInteger(2 ** 28, 7)]),
     'a table that is larger than agreed': Buffer.concat([tableSizeUpdate(4_097), LITERAL]),
     'a change of the table after a field': Buffer.concat([LITERAL, tableSizeUpdate(0)]),
-    'three changes of the table': Buffer.concat([
-      tableSizeUpdate(0),
-      tableSizeUpdate(9),
-      tableSizeUpdate(10),
-    ]),
+    'three changes of the table': Buffer.concat([tableSizeUpdate(0), tableSizeUpdate(9), tableSizeUpdate(10)]),
     'an entry that was evicted by a change of the table': Buffer.concat([
       literal('x-a', 'b', 'incremental'),
       literal('x-b', 'c'.repeat(4_090), 'incremental'),
@@ -236,10 +226,8 @@ describe('Huffman coding', () => {
     };
     const bytes = Array.from({ length: 256 }, (_, code) => String.fromCharCode(code));
     for (const byte of bytes) {
-      for (let count = 1; count <= 8; count += 1)
-        expect(decodeText(byte.repeat(count))).toBe(byte.repeat(count));
-      for (const other of ['a', '0', '~', '\0', '\n', '\xff'])
-        expect(decodeText(byte + other)).toBe(byte + other);
+      for (let count = 1; count <= 8; count += 1) expect(decodeText(byte.repeat(count))).toBe(byte.repeat(count));
+      for (const other of ['a', '0', '~', '\0', '\n', '\xff']) expect(decodeText(byte + other)).toBe(byte + other);
     }
     expect(decodeText(bytes.join(''))).toBe(bytes.join(''));
     expect(decodeText('')).toBe('');
@@ -272,16 +260,7 @@ describe('blocks of nghttp2', () => {
     const decoder = new HpackDecoder();
     const pick = <T>(list: readonly T[]): T => list[below(list.length)] as T;
     const text = (length: number): string => Array.from({ length }, () => character(below)).join('');
-    const names = [
-      'accept',
-      'x-a',
-      'x-b',
-      'authorization',
-      'cookie',
-      'user-agent',
-      'referer',
-      'x-forwarded-for',
-    ];
+    const names = ['accept', 'x-a', 'x-b', 'authorization', 'cookie', 'user-agent', 'referer', 'x-forwarded-for'];
     const values = Array.from({ length: 12 }, (_, index) => text(index * 5));
     let versions = 0;
     for (let request = 0; request < 800; request += 1) {

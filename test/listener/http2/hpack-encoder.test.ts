@@ -10,8 +10,7 @@ beforeAll(async () => {
 });
 afterAll(() => client.close());
 
-const encode = (status: number, fields: readonly Field[]): Buffer =>
-  encodeResponseFields(status, fields.flat());
+const encode = (status: number, fields: readonly Field[]): Buffer => encodeResponseFields(status, fields.flat());
 
 test('nghttp2 decodes 300 responses to the same fields', async () => {
   const below = randomBelow(3);
@@ -22,16 +21,7 @@ test('nghttp2 decodes 300 responses to the same fields', async () => {
     const fields = Array.from(
       { length: below(20) },
       (): Field => [
-        pick([
-          'content-type',
-          'set-cookie',
-          'vary',
-          'x-a',
-          'etag',
-          'cache-control',
-          'location',
-          'accept-ranges',
-        ]),
+        pick(['content-type', 'set-cookie', 'vary', 'x-a', 'etag', 'cache-control', 'location', 'accept-ranges']),
         Array.from({ length: pick([0, 1, 10, 126, 127, 128, 300]) }, () =>
           String.fromCharCode(pick([0x21 + below(0x5e), 0x80 + below(0x80)])),
         ).join(''),

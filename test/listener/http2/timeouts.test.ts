@@ -11,11 +11,7 @@ import {
   windowUpdateFrame,
 } from '../../support/http2-frames.ts';
 import { type ProxyHarness, rule, startProxyHarness } from '../../support/proxy-harness.ts';
-import {
-  type RecordingUpstream,
-  respondOk,
-  startRecordingUpstream,
-} from '../../support/recording-upstream.ts';
+import { type RecordingUpstream, respondOk, startRecordingUpstream } from '../../support/recording-upstream.ts';
 import { until } from '../../support/until.ts';
 
 /** Timeouts of connections and streams, on a clock that advances only with the test. */
@@ -78,10 +74,7 @@ test('X03 a response of which the client reads less than 16 KiB in 120 s is rese
     socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
   });
   const client = await openClient(CLOSED_WINDOWS);
-  const [stalled, other] = [
-    client.request(requestFields('/public/1')),
-    client.request(requestFields('/public/2')),
-  ];
+  const [stalled, other] = [client.request(requestFields('/public/1')), client.request(requestFields('/public/2'))];
   await client.until(() => [stalled, other].every((stream) => client.outcome(stream) !== undefined));
   advance(STALLED_SECONDS - TOLERANCE_SECONDS);
   // One is read byte by byte. Of the other one enough is read for another 120 s.

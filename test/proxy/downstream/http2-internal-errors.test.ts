@@ -78,10 +78,7 @@ const TOKEN: Field = ['authorization', 'Bearer A'];
 const CASES: Readonly<Record<string, readonly Field[]>> = {
   'a public request, before its quota is taken': requestFields('/limited/public/1'),
   'a public request, after it was accepted': requestFields('/public/1'),
-  'a request whose token was verified, before its quota is taken': [
-    ...requestFields('/limited/files/1'),
-    TOKEN,
-  ],
+  'a request whose token was verified, before its quota is taken': [...requestFields('/limited/files/1'), TOKEN],
   'a request whose token was verified, after it was accepted': [...requestFields('/files/1'), TOKEN],
   'a refused request': requestFields('/files/1'),
 };
@@ -106,8 +103,7 @@ describe('an exception resets its stream only, and leaves nothing behind', () =>
     isFailing = true;
     for (let round = 0; round < 3; round += 1) {
       const streams = Array.from({ length: STREAMS / 2 }, () => client.request(fields));
-      for (const stream of streams)
-        expect(await client.waitForEnd(stream)).toEqual({ reset: CODE.internalError });
+      for (const stream of streams) expect(await client.waitForEnd(stream)).toEqual({ reset: CODE.internalError });
     }
     isFailing = false;
     expect(upstream.requests).toEqual([]);

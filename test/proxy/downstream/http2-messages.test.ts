@@ -19,10 +19,9 @@ describe('messages', () => {
     const { gateway, upstream } = await setUp();
     const client = await openClient(gateway);
     for (const length of [undefined, '4'] as const) {
-      const stream = client.request(
-        [...POST, ...(length === undefined ? [] : [['content-length', length] as const])],
-        { end: false },
-      );
+      const stream = client.request([...POST, ...(length === undefined ? [] : [['content-length', length] as const])], {
+        end: false,
+      });
       client.send(dataFrame(stream, 'body'), headersFrame(stream, [['x-checksum', '1234']]));
       expect(await client.waitForEnd(stream)).toEqual({ status: 200 });
     }
@@ -58,9 +57,7 @@ describe('messages', () => {
       ['1', ''],
     ] as const) {
       const stream = client.request([...POST, ['content-length', length]], { end: false });
-      parts.forEach((part, index) =>
-        client.send(dataFrame(stream, part, { end: index === parts.length - 1 })),
-      );
+      parts.forEach((part, index) => client.send(dataFrame(stream, part, { end: index === parts.length - 1 })));
       expect([length, await client.waitForEnd(stream)]).toEqual([length, { reset: CODE.protocolError }]);
     }
     const endsWithHead = client.request([...POST, ['content-length', '5']]);

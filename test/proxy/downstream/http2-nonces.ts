@@ -43,13 +43,10 @@ const SEND_MODES: readonly SendMode[] = [
   (socket, head, body) => sendSlowly(socket, withLength(head, body), 40),
   (socket, head, body) => sendSlowly(socket, inChunks(head, body), 25),
   (socket, head, body) =>
-    void eventLoopTurns(body.length % 23).then(
-      () => socket.destroyed || socket.write(withLength(head, body)),
-    ),
+    void eventLoopTurns(body.length % 23).then(() => socket.destroyed || socket.write(withLength(head, body))),
   (socket, head, body) =>
     void socket.write(`HTTP/1.1 103 Early Hints\r\nX-Nonce: none\r\n\r\n${withLength(head, body)}`),
-  (socket, head, body) =>
-    void socket.end(withLength(head, body).replace('Content', 'Connection: close\r\nContent')),
+  (socket, head, body) => void socket.end(withLength(head, body).replace('Content', 'Connection: close\r\nContent')),
 ];
 
 interface Sent {
@@ -133,8 +130,7 @@ export function testNonces(requests: number): void {
               client.send(resetFrame(id));
               running.delete(id);
             }
-          const isOver = (id: number): boolean =>
-            client.endedCleanly(id) || client.resetCode(id) !== undefined;
+          const isOver = (id: number): boolean => client.endedCleanly(id) || client.resetCode(id) !== undefined;
           await client.until(() => running.size === 0 || [...running.keys()].some(isOver));
           if (client.isOver()) throw new Error(`the connection was closed: ${client.goAway()}`);
           for (const [id, sent] of running)

@@ -203,11 +203,7 @@ describe('shutdown', () => {
     expect(client.goAways()).toEqual([{ lastStream: served, code: CODE.noError }]);
     const refused = client.request(GET);
     await client.waitForPong();
-    expect([client.closed(), client.outcome(refused), upstream.requests.length]).toEqual([
-      false,
-      undefined,
-      1,
-    ]);
+    expect([client.closed(), client.outcome(refused), upstream.requests.length]).toEqual([false, undefined, 1]);
   });
 
   test('a client that does not acknowledge the announcement is drained as well', async () => {

@@ -1,12 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { afterEach } from 'vitest';
 import { matrixSettings } from '../../attack/matrix-settings.ts';
-import {
-  type FrameClient,
-  type FrameClientOptions,
-  frameClient,
-  requestFields,
-} from '../../support/http2-frames.ts';
+import { type FrameClient, type FrameClientOptions, frameClient, requestFields } from '../../support/http2-frames.ts';
 import { type RecordingUpstream, startRecordingUpstream } from '../../support/recording-upstream.ts';
 import { listenTcp } from '../../support/tcp-server.ts';
 import { type SettingsChange, startGateway, type TestGateway } from '../../support/test-gateway.ts';
@@ -23,10 +18,7 @@ export interface StreamGateways {
   readonly setUpHandlers: (
     handlers: Record<string, (request: IncomingMessage, response: ServerResponse) => void>,
   ) => Promise<TestGateway>;
-  readonly openClient: (
-    gateway: TestGateway,
-    options?: Omit<FrameClientOptions, 'ca'>,
-  ) => Promise<FrameClient>;
+  readonly openClient: (gateway: TestGateway, options?: Omit<FrameClientOptions, 'ca'>) => Promise<FrameClient>;
 }
 
 export function useStreamGateways(): StreamGateways {

@@ -126,9 +126,7 @@ describe('flow control', () => {
   test('100 responses reach a client with small windows: each gets what its own window allows', async () => {
     const { gateway, upstream } = await setUp((settings) => ({ ...settings, log: { level: 'info' } }));
     const body = 'x'.repeat(20_000);
-    upstream.respondWith((socket) =>
-      socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`),
-    );
+    upstream.respondWith((socket) => socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`));
     const client = await openClient(gateway, {
       settings: [
         [SETTING.headerTableSize, 0],
@@ -187,9 +185,7 @@ describe('flow control', () => {
   test('windows that are made smaller, even negative, and larger again are respected', async () => {
     const { gateway, upstream } = await setUp();
     const body = 'x'.repeat(30_000);
-    upstream.respondWith((socket) =>
-      socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`),
-    );
+    upstream.respondWith((socket) => socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`));
     const client = await openClient(gateway, {
       settings: [
         [SETTING.headerTableSize, 0],

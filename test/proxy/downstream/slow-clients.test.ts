@@ -92,9 +92,7 @@ function sendSlowlyOverHttp1(
   const status = Promise.withResolvers<number | undefined>();
   const isReading = length > 0;
   if (isReading)
-    socket.once('data', (part: Buffer) =>
-      status.resolve(Number(/^HTTP\/1\.1 (\d+)/.exec(part.toString())?.[1])),
-    );
+    socket.once('data', (part: Buffer) => status.resolve(Number(/^HTTP\/1\.1 (\d+)/.exec(part.toString())?.[1])));
   let isClosed = false;
   socket.on('close', () => {
     isClosed = true;
@@ -138,11 +136,7 @@ function sendSlowlyOverHttp2(
   return { send, isClosed: () => isClosed, status: status.promise };
 }
 
-async function sendOrdinary(
-  { kind, harness }: ProxySetup,
-  path = '/public/small',
-  token?: string,
-): Promise<number> {
+async function sendOrdinary({ kind, harness }: ProxySetup, path = '/public/small', token?: string): Promise<number> {
   const { status } = await sendRequest({
     port: harness.port,
     path,
@@ -154,16 +148,13 @@ async function sendOrdinary(
 }
 
 describe.each(KINDS)('%s', (kind) => {
-  test.each(['GET', 'DELETE', 'POST'])(
-    'a %s body that has not arrived uses no upstream connection',
-    async (method) => {
-      const proxy = await startProxySetup(kind);
-      for (let at = 0; at < 6; at += 1) sendSlowly(proxy, `${method} /public/slow`, 1_000, 1);
-      await until('all requests have started', () => proxy.harness.notes.length >= 6);
-      expect(await sendOrdinary(proxy)).toBe(200);
-      expect(proxy.seen).toEqual(['GET /public/small']);
-    },
-  );
+  test.each(['GET', 'DELETE', 'POST'])('a %s body that has not arrived uses no upstream connection', async (method) => {
+    const proxy = await startProxySetup(kind);
+    for (let at = 0; at < 6; at += 1) sendSlowly(proxy, `${method} /public/slow`, 1_000, 1);
+    await until('all requests have started', () => proxy.harness.notes.length >= 6);
+    expect(await sendOrdinary(proxy)).toBe(200);
+    expect(proxy.seen).toEqual(['GET /public/small']);
+  });
 
   test('a body that arrives in parts is forwarded completely', async () => {
     const proxy = await startProxySetup(kind);
@@ -259,8 +250,6 @@ test('a stream of unknown length is forwarded as it arrives', async () => {
   const proxy = await startProxySetup('HTTP/1.1');
   const socket = connect(proxy.harness.port, '127.0.0.1').on('error', () => {});
   cleanups.push(() => socket.destroy());
-  socket.write(
-    'POST /public/stream HTTP/1.1\r\nHost: gate.test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n',
-  );
+  socket.write('POST /public/stream HTTP/1.1\r\nHost: gate.test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n');
   await until('the request is forwarded', () => proxy.seen.length === 1);
 });

@@ -77,9 +77,7 @@ const ROUTES = { files: '/api/files/1', mail: '/api/mail/1', both: '/api/both/1'
 const callAll = async (token: string): Promise<Record<string, number>> =>
   Object.fromEntries(
     await Promise.all(
-      Object.entries(ROUTES).map(
-        async ([name, path]) => [name, (await gateway.api(path, token)).status] as const,
-      ),
+      Object.entries(ROUTES).map(async ([name, path]) => [name, (await gateway.api(path, token)).status] as const),
     ),
   );
 
@@ -119,8 +117,7 @@ describe.each(['jwt', 'opaque'] as const)('%s tokens', (tokenFormat) => {
       });
     const files = await obtainToken();
     expect((await check(ROUTES.files, files)).status).toBe(200);
-    for (const path of [ROUTES.mail, ROUTES.default])
-      expect((await check(path, files)).status, path).toBe(401);
+    for (const path of [ROUTES.mail, ROUTES.default]) expect((await check(path, files)).status, path).toBe(401);
   });
 
   test('Authorize/Verify, whose response has no audience, refuses a token for another API', async () => {
@@ -192,9 +189,7 @@ describe('with detail: route', () => {
 
   test('a resource that no audience of the integration is for, or several, is invalid_target', async () => {
     for (const path of ['/api/open/1', '/files/1', '', '/', '/nothing'])
-      expect(await obtain({ resource: `${PUBLIC_URL}${path}` }), path).toMatchObject(
-        refusal('invalid_target'),
-      );
+      expect(await obtain({ resource: `${PUBLIC_URL}${path}` }), path).toMatchObject(refusal('invalid_target'));
     expect(await oauth.clientCredentials({ resource: `${PUBLIC_URL}${ROUTES.mail}` })).toMatchObject(
       refusal('invalid_target'),
     );
@@ -233,23 +228,17 @@ describe('with detail: host', () => {
   });
 
   test('a resource of the host gives a token for the only audience of the integration that the host has', async () => {
-    await withSettings(
-      gateway,
-      withIntegration('two', { audience: [MAIL, 'urn:example:other'] }),
-      async () => {
-        for (const path of PATHS) {
-          const token = await obtainToken({ resource: `${PUBLIC_URL}${path}` });
-          expect(decodeJwt(token).claims['aud'], path).toBe(MAIL);
-        }
-      },
-    );
+    await withSettings(gateway, withIntegration('two', { audience: [MAIL, 'urn:example:other'] }), async () => {
+      for (const path of PATHS) {
+        const token = await obtainToken({ resource: `${PUBLIC_URL}${path}` });
+        expect(decodeJwt(token).claims['aud'], path).toBe(MAIL);
+      }
+    });
   });
 
   test('with several, it is invalid_target', async () => {
     for (const path of PATHS)
-      expect(await obtain({ resource: `${PUBLIC_URL}${path}` }), path).toMatchObject(
-        refusal('invalid_target'),
-      );
+      expect(await obtain({ resource: `${PUBLIC_URL}${path}` }), path).toMatchObject(refusal('invalid_target'));
   });
 });
 
@@ -267,8 +256,7 @@ test('audience is the same as resource with every grant type, and never ignored'
 
 test('without audience, resource may name the public URL or a part of it', async () => {
   const send = (resource: string): Promise<Reply> => oauth.clientCredentials({ resource });
-  for (const resource of [PUBLIC_URL, `${PUBLIC_URL}/files`])
-    expect((await send(resource)).status, resource).toBe(200);
+  for (const resource of [PUBLIC_URL, `${PUBLIC_URL}/files`]) expect((await send(resource)).status, resource).toBe(200);
   for (const resource of [FILES, `${PUBLIC_URL}.evil.test`, 'https://localhost', `${PUBLIC_URL}0/x`])
     expect(await send(resource), resource).toMatchObject(refusal('invalid_target'));
 });

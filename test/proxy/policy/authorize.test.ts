@@ -8,15 +8,7 @@ import { explain } from '../../../src/proxy/policy/explain.ts';
 import { formatChallenge } from '../../../src/proxy/policy/refusals.ts';
 import { createHttpsClient } from '../../support/https-client.ts';
 import { issue } from '../../support/pki.ts';
-import {
-  bearer,
-  integration,
-  NOW,
-  RULES,
-  rule,
-  scope,
-  startProxyHarness,
-} from '../../support/proxy-harness.ts';
+import { bearer, integration, NOW, RULES, rule, scope, startProxyHarness } from '../../support/proxy-harness.ts';
 import { rawRequest } from '../../support/raw-client.ts';
 import { startRecordingUpstream } from '../../support/recording-upstream.ts';
 
@@ -31,8 +23,7 @@ const deps = (options: Partial<PolicyContext> = {}): PolicyContext => ({
   rules,
   readAccessToken: (token) => (token === 'A' ? bearer() : undefined),
   revocations: { isRevoked: () => false },
-  getIntegration: (clientId) =>
-    clientId === 'report-runner' ? integration(clientId, 'files:read,write') : undefined,
+  getIntegration: (clientId) => (clientId === 'report-runner' ? integration(clientId, 'files:read,write') : undefined),
   isOwnAuthority: () => false,
   ...options,
 });
@@ -64,8 +55,7 @@ const withBearer = (options: Parameters<typeof bearer>[0]): PolicyContext => {
 
 describe('access', () => {
   test('without a token every protected or unknown path is rejected for the missing token', async () => {
-    for (const url of ['/files/1', '/admin', '/nowhere'])
-      expect(await getReason(deps(), url)).toBe('token_missing');
+    for (const url of ['/files/1', '/admin', '/nowhere']) expect(await getReason(deps(), url)).toBe('token_missing');
     expect(await getReason(deps(), '/public/x')).toBe('allowed');
   });
 

@@ -71,9 +71,7 @@ const ALLOW = 'access-control-allow-origin';
 
 describe('preflights', () => {
   test('get a response from the gateway, without a token, according to the rule that the actual request would match', async () => {
-    const response = await preflight('/files/1', APP, 'GET', [
-      'Access-Control-Request-Headers: authorization',
-    ]);
+    const response = await preflight('/files/1', APP, 'GET', ['Access-Control-Request-Headers: authorization']);
     expect(response.status).toBe(204);
     expect(response.body).toBe('');
     expect(fieldValues(response, ALLOW)).toEqual([APP]);
@@ -131,12 +129,7 @@ describe('preflights', () => {
     ['where no route matches', 'OPTIONS /nowhere', ['Access-Control-Request-Method: GET'], 401],
     ['with two origins', 'OPTIONS /narrow/1', ['Origin: x', 'Access-Control-Request-Method: GET'], 401],
     ['with an invalid path', 'OPTIONS /files/../narrow/1', ['Access-Control-Request-Method: GET'], 400],
-    [
-      'with a token in the query',
-      'OPTIONS /files/1?access_token=A',
-      ['Access-Control-Request-Method: GET'],
-      400,
-    ],
+    ['with a token in the query', 'OPTIONS /files/1?access_token=A', ['Access-Control-Request-Method: GET'], 400],
   ])('%s OPTIONS is treated like any other request', async (_what, line, headers, status) => {
     const response = await send(line, [`Origin: ${APP}`, ...headers]);
     expect(response.status).toBe(status);
@@ -181,9 +174,7 @@ describe('responses', () => {
       ),
     );
     const ownRoute = await send('GET /files/1', ['Origin: https://evil.test'], 'A');
-    expect([fieldValues(ownRoute, ALLOW), fieldValues(ownRoute, 'access-control-allow-credentials')]).toEqual(
-      [[], []],
-    );
+    expect([fieldValues(ownRoute, ALLOW), fieldValues(ownRoute, 'access-control-allow-credentials')]).toEqual([[], []]);
     expect(fieldValues(ownRoute, 'vary')).toEqual(['Accept', 'Origin']);
     const otherRoute = await send('GET /plain/1', ['Origin: https://evil.test'], 'A');
     expect(fieldValues(otherRoute, ALLOW)).toEqual(['*']);
@@ -206,11 +197,7 @@ describe('responses', () => {
       const response = await send(line, [`Origin: ${APP}`, ...upgrade], token);
       expect([response.status, fieldValues(response, ALLOW)]).toEqual([status, [APP]]);
       const other = await send(line, ['Origin: https://evil.test', ...upgrade], token);
-      expect([other.status, fieldValues(other, ALLOW), fieldValues(other, 'vary')]).toEqual([
-        status,
-        [],
-        ['Origin'],
-      ]);
+      expect([other.status, fieldValues(other, ALLOW), fieldValues(other, 'vary')]).toEqual([status, [], ['Origin']]);
     },
   );
 

@@ -72,9 +72,7 @@ export const getStatus = ({ method, target, host, token }: ExplainRequest): Prom
     socket.on('data', (part: Buffer) => void (text += part.toString('latin1')));
     socket.on('error', reject);
     socket.on('close', () => resolve(Number(text.split(' ')[1])));
-    socket.write(
-      `${method} ${target} HTTP/1.1\r\nHost: ${host}\r\n${authorization}Connection: close\r\n\r\n`,
-    );
+    socket.write(`${method} ${target} HTTP/1.1\r\nHost: ${host}\r\n${authorization}Connection: close\r\n\r\n`);
   });
 
 export function explainRequest({ method, target, host, token }: ExplainRequest): Explanation {
@@ -92,10 +90,7 @@ export function explainRequest({ method, target, host, token }: ExplainRequest):
 }
 
 /** `undefined`: a response of the gateway itself, with any status. */
-export function getExpectedStatus(
-  { verdict, reportOnly, http2Only }: Explanation,
-  token: string,
-): number | undefined {
+export function getExpectedStatus({ verdict, reportOnly, http2Only }: Explanation, token: string): number | undefined {
   if (http2Only === true) return 400;
   if (reportOnly === true) return 200;
   switch (verdict) {
@@ -167,19 +162,7 @@ const origin = oneOf(
   'https://u@localhost:8443',
 );
 const request = fc.record({
-  method: oneOf(
-    'GET',
-    'GET',
-    'GET',
-    'HEAD',
-    'POST',
-    'DELETE',
-    'OPTIONS',
-    'TRACE',
-    'QUERY',
-    'PROPFIND',
-    'FETCH',
-  ),
+  method: oneOf('GET', 'GET', 'GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS', 'TRACE', 'QUERY', 'PROPFIND', 'FETCH'),
   target: fc.oneof(
     { weight: 20, arbitrary: fc.tuple(origin, path, query).map((parts) => parts.join('')) },
     { weight: 1, arbitrary: fc.constant('*') },

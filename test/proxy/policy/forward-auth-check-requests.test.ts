@@ -31,9 +31,7 @@ test('any method may be used, and a revoked token is rejected at once', async ()
   const headers = { ...bearer(ownToken), 'x-forwarded-method': 'GET', 'x-forwarded-uri': '/files/a' };
   for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND'])
     expect((await check(headers, { method })).status, method).toBe(200);
-  expect(
-    (await setUp.gateway.request({ path: '/authsvc/Revoke/Token', headers: bearer(ownToken) })).status,
-  ).toBe(200);
+  expect((await setUp.gateway.request({ path: '/authsvc/Revoke/Token', headers: bearer(ownToken) })).status).toBe(200);
   const after = await check(headers);
   expect(after.status).toBe(401);
   expect(after.headers['www-authenticate']).toContain('revoked');
@@ -41,12 +39,10 @@ test('any method may be used, and a revoked token is rejected at once', async ()
 
 test('two Authorization fields or two tokens are 403', async () => {
   expect(
-    (await nginx('GET', '/health', { authorization: [`Bearer ${setUp.token}`, `Bearer ${setUp.token}`] }))
-      .status,
+    (await nginx('GET', '/health', { authorization: [`Bearer ${setUp.token}`, `Bearer ${setUp.token}`] })).status,
   ).toBe(403);
   expect(
-    (await nginx('GET', '/files/a', { authorization: `Bearer ${setUp.token}, Bearer ${setUp.token}` }))
-      .status,
+    (await nginx('GET', '/files/a', { authorization: `Bearer ${setUp.token}, Bearer ${setUp.token}` })).status,
   ).toBe(403);
 });
 
@@ -64,10 +60,7 @@ describe('the body of a check request', () => {
       const reply = await check(headers(), { method: 'POST', body: 'x'.repeat(100_000) });
       expect(reply.status).toBe(200);
       expect(reply.headers.connection).not.toBe('close');
-      const refused = await check(
-        { ...headers(), authorization: 'Bearer no' },
-        { method: 'POST', body: 'x' },
-      );
+      const refused = await check({ ...headers(), authorization: 'Bearer no' }, { method: 'POST', body: 'x' });
       expect(refused.status).toBe(401);
     }
   });
@@ -145,19 +138,14 @@ describe('a token bound to a certificate', () => {
     for (const [name, value] of certificateHeaders)
       expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: value })).status, name).toBe(401);
     for (const [name, value] of certificateHeaders)
-      await withSettings(
-        setUp.gateway,
-        withForwardedCertificates(name.toLowerCase() as 'client-cert'),
-        async () =>
-          expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: value })).status, name).toBe(200),
+      await withSettings(setUp.gateway, withForwardedCertificates(name.toLowerCase() as 'client-cert'), async () =>
+        expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: value })).status, name).toBe(200),
       );
     await withSettings(setUp.gateway, withForwardedCertificates(), async () => {
       const [[name, value] = ['', '']] = certificateHeaders;
       expect((await check({ ...bound, ...ORIGINAL_REQUEST, [name]: [value, value] })).status).toBe(403);
       expect((await check({ ...bound, ...ORIGINAL_REQUEST, Client_Cert: value })).status).toBe(403);
-      expect(
-        (await check({ ...bound, ...ORIGINAL_REQUEST, 'Client.Cert': value, [name]: value })).status,
-      ).toBe(403);
+      expect((await check({ ...bound, ...ORIGINAL_REQUEST, 'Client.Cert': value, [name]: value })).status).toBe(403);
       // The certificate of the gateway does not identify its client.
       const reply = await setUp.gateway.request({
         path: CHECK,

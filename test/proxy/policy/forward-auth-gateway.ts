@@ -1,12 +1,7 @@
 import { afterAll, beforeAll, beforeEach } from 'vitest';
 import type { SettingsInput } from '../../../src/config/schema.ts';
 import { withBoundApp } from '../../support/reconfigure.ts';
-import {
-  type Reply,
-  type SettingsChange,
-  startGateway,
-  type TestGateway,
-} from '../../support/test-gateway.ts';
+import { type Reply, type SettingsChange, startGateway, type TestGateway } from '../../support/test-gateway.ts';
 
 export const CHECK = '/authsvc/check';
 export type Headers = Readonly<Record<string, string | string[]>>;

@@ -141,20 +141,12 @@ describe('the original request', () => {
     ['no header at all', {}],
     ['only the method', { 'x-original-method': 'GET' }],
     ['only the path, in a header', { 'x-original-uri': '/files/a' }],
-    [
-      'only the path, on a check request with another method',
-      { 'x-forwarded-uri': '/files/a' },
-      CHECK,
-      'POST',
-    ],
+    ['only the path, on a check request with another method', { 'x-forwarded-uri': '/files/a' }, CHECK, 'POST'],
     ['two different paths', { ...ORIGINAL_REQUEST, 'x-forwarded-uri': '/health' }],
     ['two different queries', { ...ORIGINAL_REQUEST, 'x-forwarded-uri': '/files/a?b' }],
     ['a path and another URL', { ...ORIGINAL_REQUEST, 'x-original-url': 'https://localhost:8443/health' }],
     ['the same header twice', { ...ORIGINAL_REQUEST, 'x-original-uri': ['/files/a', '/health'] }],
-    [
-      'the same header twice with one value',
-      { ...ORIGINAL_REQUEST, 'x-original-uri': ['/files/a', '/files/a'] },
-    ],
+    ['the same header twice with one value', { ...ORIGINAL_REQUEST, 'x-original-uri': ['/files/a', '/files/a'] }],
     ['two methods', { ...ORIGINAL_REQUEST, 'x-original-method': ['GET', 'GET'] }],
     ['two different methods', { ...ORIGINAL_REQUEST, 'x-forwarded-method': 'POST' }],
     ['two hosts', { ...ORIGINAL_REQUEST, 'x-forwarded-host': ['a.test', 'b.test'] }],
@@ -177,22 +169,13 @@ describe('the original request', () => {
     ],
     ['a malformed scheme', { ...ORIGINAL_REQUEST, 'x-forwarded-proto': 'https,http' }],
     ['an empty header', { ...ORIGINAL_REQUEST, 'x-forwarded-uri': '' }],
-    [
-      'a URL where a path belongs',
-      { ...ORIGINAL_REQUEST, 'x-original-uri': 'https://localhost:8443/files/a' },
-    ],
-    [
-      'a URL of a host that is not ours',
-      { 'x-original-method': 'GET', 'x-original-url': 'https://evil.test/files/a' },
-    ],
+    ['a URL where a path belongs', { ...ORIGINAL_REQUEST, 'x-original-uri': 'https://localhost:8443/files/a' }],
+    ['a URL of a host that is not ours', { 'x-original-method': 'GET', 'x-original-url': 'https://evil.test/files/a' }],
     [
       'a URL with user information',
       { 'x-original-method': 'GET', 'x-original-url': 'https://localhost:8443@evil.test/files/a' },
     ],
-    [
-      'a URL with another scheme',
-      { 'x-original-method': 'GET', 'x-original-url': 'ftp://localhost:8443/files/a' },
-    ],
+    ['a URL with another scheme', { 'x-original-method': 'GET', 'x-original-url': 'ftp://localhost:8443/files/a' }],
     ['a method in lower case', { ...ORIGINAL_REQUEST, 'x-original-method': 'get' }],
     ['a method of 33 letters', { ...ORIGINAL_REQUEST, 'x-original-method': 'G'.repeat(33) }],
     ['a list of methods', { ...ORIGINAL_REQUEST, 'x-original-method': 'GET, POST' }],
@@ -206,11 +189,7 @@ describe('the original request', () => {
       `${CHECK}/files/a`,
       'POST',
     ],
-    [
-      'a host header that differs from the check request',
-      { 'x-forwarded-host': 'b.test' },
-      `${CHECK}/files/a`,
-    ],
+    ['a host header that differs from the check request', { 'x-forwarded-host': 'b.test' }, `${CHECK}/files/a`],
   ])('is ambiguous, so 403: %s', async (_, headers, path = CHECK, method = 'GET') => {
     const reply = await check({ ...bearer(), ...headers }, { path, method });
     expect(reply.status).toBe(403);
@@ -245,9 +224,7 @@ describe('the original request', () => {
     const before = setUp.gateway.log.length;
     await nginx('GET', '/files/log?secret=1', bearer());
     await check({ ...bearer(), 'x-original-uri': '/files/a' });
-    await expect
-      .poll(() => setUp.gateway.log.slice(before).filter(({ event }) => event === 'request').length)
-      .toBe(2);
+    await expect.poll(() => setUp.gateway.log.slice(before).filter(({ event }) => event === 'request').length).toBe(2);
     const lines = setUp.gateway.log.slice(before);
     expect(lines.find(({ event }) => event === 'request')).toMatchObject({
       original: 'GET /files/log',
@@ -276,14 +253,11 @@ describe('where rules require a host', () => {
 
   test('the forwarded host is used, not that of the check request', async () => {
     expect((await send({ 'x-forwarded-host': 'open.example.test' })).status).toBe(200);
-    expect((await send({ 'x-forwarded-host': 'shut.example.test', host: 'open.example.test' })).status).toBe(
-      401,
-    );
+    expect((await send({ 'x-forwarded-host': 'shut.example.test', host: 'open.example.test' })).status).toBe(401);
   });
 
   test('a URL is trusted for the hosts of rules', async () => {
-    const url = (host: string) =>
-      check({ 'x-original-method': 'GET', 'x-original-url': `https://${host}/lobby` });
+    const url = (host: string) => check({ 'x-original-method': 'GET', 'x-original-url': `https://${host}/lobby` });
     expect((await url('open.example.test')).status).toBe(200);
     expect((await url('shut.example.test')).status).toBe(401);
     expect((await url('other.example.test')).status).toBe(403);

@@ -1,18 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import {
-  bearer,
-  type ProxyHarness,
-  RULES,
-  rule,
-  scope,
-  startProxyHarness,
-} from '../../support/proxy-harness.ts';
+import { bearer, type ProxyHarness, RULES, rule, scope, startProxyHarness } from '../../support/proxy-harness.ts';
 import { type RawResponse, rawRequest } from '../../support/raw-client.ts';
-import {
-  headerValues,
-  type RecordingUpstream,
-  startRecordingUpstream,
-} from '../../support/recording-upstream.ts';
+import { headerValues, type RecordingUpstream, startRecordingUpstream } from '../../support/recording-upstream.ts';
 
 let upstream: RecordingUpstream;
 let proxy: ProxyHarness;
@@ -37,11 +26,7 @@ afterAll(async () => {
 });
 beforeEach(() => upstream.reset());
 
-const send = (
-  path: string,
-  headers: readonly string[],
-  token: string | undefined = 'A',
-): Promise<RawResponse> =>
+const send = (path: string, headers: readonly string[], token: string | undefined = 'A'): Promise<RawResponse> =>
   rawRequest(
     proxy.port,
     [
@@ -76,9 +61,7 @@ test('spaces at the ends of an identity are encoded: a recipient would remove th
 
 describe('only the gateway sets the identity headers', () => {
   test('I01 a spoofed identity header is replaced by the gateway’s', async () => {
-    expect((await send('/files/1', ['X-Forwarded-User: root', 'X-Gatehouse-Identity: root'])).status).toBe(
-      200,
-    );
+    expect((await send('/files/1', ['X-Forwarded-User: root', 'X-Gatehouse-Identity: root'])).status).toBe(200);
     expect(valuesLike('x-forwarded-user')).toEqual([IDENTITY]);
     expect(valuesLike('x-gatehouse-identity')).toEqual([]);
     expect(valuesLike('x-forwarded-client-id')).toEqual(['report-runner']);
@@ -117,9 +100,7 @@ describe('only the gateway sets the identity headers', () => {
 
   test('I04 Connection cannot remove the gateway’s headers', async () => {
     const list = 'Connection: close, X-Forwarded-User, Authorization, X-Forwarded-For, X-Mine';
-    expect(
-      (await send('/files/1', [list, 'X-Mine: 1', 'X-Forwarded-For: 6.6.6.6', 'X-Kept: 1'])).status,
-    ).toBe(200);
+    expect((await send('/files/1', [list, 'X-Mine: 1', 'X-Forwarded-For: 6.6.6.6', 'X-Kept: 1'])).status).toBe(200);
     const [seen] = upstream.requests;
     expect(headerValues(seen, 'x-forwarded-user')).toEqual([IDENTITY]);
     expect(headerValues(seen, 'x-forwarded-for')).toEqual(['127.0.0.1']);
@@ -203,9 +184,7 @@ describe('I12 one token, sent by one method', () => {
 
   test('I12 two Authorization headers are refused, on public routes too', async () => {
     for (const path of ['/files/1', '/public/a', '/nowhere'])
-      expect((await sendFields(['Authorization: Bearer A', 'authorization: Bearer A'], path)).status).toBe(
-        400,
-      );
+      expect((await sendFields(['Authorization: Bearer A', 'authorization: Bearer A'], path)).status).toBe(400);
   });
   test('I12 two tokens in one header are refused, on public routes too', async () => {
     for (const path of ['/files/1', '/public/a'])
@@ -280,8 +259,7 @@ describe('other headers', () => {
 
   test('I15 headers named like JavaScript properties have no special meaning', async () => {
     expect(
-      (await send('/files/1', ['__proto__: x', 'constructor: y', 'toString: z', `${'n'.repeat(8_000)}: 1`]))
-        .status,
+      (await send('/files/1', ['__proto__: x', 'constructor: y', 'toString: z', `${'n'.repeat(8_000)}: 1`])).status,
     ).toBe(200);
     expect(headerValues(upstream.requests[0], 'constructor')).toEqual(['y']);
     expect(headerValues(upstream.requests[0], '__proto__')).toEqual([]);
@@ -311,9 +289,7 @@ describe('other headers', () => {
       [traceparent],
       ['a=b'],
     ]);
-    expect(headerValues(newTrace, 'traceparent')).toEqual([
-      expect.stringMatching(/^00-[0-9a-f]{32}-[0-9a-f]{16}-00$/),
-    ]);
+    expect(headerValues(newTrace, 'traceparent')).toEqual([expect.stringMatching(/^00-[0-9a-f]{32}-[0-9a-f]{16}-00$/)]);
     expect(headerValues(newTrace, 'tracestate')).toEqual([]);
   });
 });

@@ -73,8 +73,7 @@ beforeAll(async () => {
 });
 afterAll(() => gateway.close());
 
-const call = async (token: string, path = '/files/1'): Promise<number> =>
-  (await gateway.api(path, token)).status;
+const call = async (token: string, path = '/files/1'): Promise<number> => (await gateway.api(path, token)).status;
 
 describe('the upstream receives', () => {
   const TENANT_USER = '3f2e1d0c-9b8a-4c5e-9b1a-2a7b1c308f0d';
@@ -100,12 +99,7 @@ describe('the upstream receives', () => {
         email: undefined,
         sid: undefined,
       },
-      [
-        'keycloak:0c9b8a2a-8f0d-4c5e-9b1a-3f2e1d7b1c30',
-        'keycloak/reports',
-        'service-account-reports',
-        undefined,
-      ],
+      ['keycloak:0c9b8a2a-8f0d-4c5e-9b1a-3f2e1d7b1c30', 'keycloak/reports', 'service-account-reports', undefined],
     ],
     [
       'a user of Keycloak with a lightweight token, to which audience, subject and roles were added',
@@ -198,12 +192,7 @@ describe('refused', () => {
       { realm_access: undefined, resource_access: { other: { roles: ['files-reader'] } } },
       403,
     ],
-    [
-      'a token of Entra ID for Microsoft Graph',
-      'entra',
-      { aud: '00000003-0000-0000-c000-000000000000' },
-      401,
-    ],
+    ['a token of Entra ID for Microsoft Graph', 'entra', { aud: '00000003-0000-0000-c000-000000000000' }, 401],
     // All tenants of Entra ID share their keys.
     [
       'another tenant of Entra ID',
@@ -268,9 +257,7 @@ describe('refused', () => {
     const reply = await gateway.api('/files/1', token);
     expect(reply.status).toBe(status);
     const line = await until('the request is logged', () =>
-      gateway.log.find(
-        ({ event, request_id: id }) => event === 'request' && id === reply.headers['x-request-id'],
-      ),
+      gateway.log.find(({ event, request_id: id }) => event === 'request' && id === reply.headers['x-request-id']),
     );
     expect(line['reason']).toBe(reason);
   });
@@ -282,9 +269,7 @@ describe('refused', () => {
     });
     const [, payload] = token.split('.');
     const input = `${Buffer.from('{"alg":"HS512","typ":"JWT","kid":"k1"}').toString('base64url')}.${payload}`;
-    expect(await call(`${input}.${createHmac('sha512', 'secret').update(input).digest('base64url')}`)).toBe(
-      401,
-    );
+    expect(await call(`${input}.${createHmac('sha512', 'secret').update(input).digest('base64url')}`)).toBe(401);
   });
 
   test('a service account token of another cluster with the same subject, on a route of the first', async () => {

@@ -42,8 +42,7 @@ describe('opaque tokens of a trusted issuer', () => {
     issuer?.close();
     server?.close();
   });
-  const call = async (token: string, path = '/files/1'): Promise<number> =>
-    (await gateway.api(path, token)).status;
+  const call = async (token: string, path = '/files/1'): Promise<number> => (await gateway.api(path, token)).status;
   /** A token that the issuer reports as active. */
   const issue = (claims: Claims = {}): string => {
     const token = randomBytes(24).toString('base64url').replace(/^/, 'op-');
@@ -62,8 +61,7 @@ describe('opaque tokens of a trusted issuer', () => {
     });
     return token;
   };
-  const countRequests = (token: string): number =>
-    server.requests.filter((request) => request.token === token).length;
+  const countRequests = (token: string): number => server.requests.filter((request) => request.token === token).length;
 
   const revoke = async (revocation: Claims): Promise<void> => {
     const { adminPort, folder } = gateway;
@@ -143,8 +141,7 @@ describe('opaque tokens of a trusted issuer', () => {
   ])('may be encrypted %s', async (_, header, key) => {
     const encode = (text: string): string => Buffer.from(text).toString('base64url');
     const random = (): string => randomBytes(24).toString('base64url');
-    const createToken = (): string =>
-      [encode(JSON.stringify(header)), key, random(), random(), random()].join('.');
+    const createToken = (): string => [encode(JSON.stringify(header)), key, random(), random(), random()].join('.');
     const token = createToken();
     server.active.set(token, server.active.get(issue()) ?? {});
     expect(await call(token)).toBe(200);
@@ -192,10 +189,7 @@ describe('opaque tokens of a trusted issuer', () => {
     ['a redirect', () => ({ status: 302, type: 'application/json', body: '{"active":true}' })],
     ['HTML', () => ({ status: 200, type: 'text/html', body: '<p>' })],
     ['malformed JSON', () => ({ status: 200, type: 'application/json', body: '{"active":' })],
-    [
-      'a repeated member',
-      () => ({ status: 200, type: 'application/json', body: '{"active":false,"active":true}' }),
-    ],
+    ['a repeated member', () => ({ status: 200, type: 'application/json', body: '{"active":false,"active":true}' })],
     ['no active', () => ({ status: 200, type: 'application/json', body: '{"sub":"x"}' })],
     ['active as text', () => ({ status: 200, type: 'application/json', body: '{"active":"true"}' })],
     ['a list', () => ({ status: 200, type: 'application/json', body: '[]' })],
@@ -318,8 +312,7 @@ test('inactive tokens of one address are limited, and active ones of any address
   };
   const send = (token: string, address: string) =>
     gateway.api('/files/1', token, { headers: { 'x-forwarded-for': address } });
-  const call = async (token: string, address = '203.0.113.1'): Promise<number> =>
-    (await send(token, address)).status;
+  const call = async (token: string, address = '203.0.113.1'): Promise<number> => (await send(token, address)).status;
 
   const known = issue('known');
   for (let count = 0; count < 12; count += 1) expect(await call(issue(`active-${count}`))).toBe(200);

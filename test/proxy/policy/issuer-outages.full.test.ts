@@ -25,9 +25,7 @@ test('an issuer that is unreachable during a key rotation, and for longer than m
   issuer.isUp = false;
   issuer.published = [...issuer.published, next];
   expect(await call(rotated), 'its keys are fetched again').toBe(503);
-  expect(gateway.log.filter(({ event }) => event === 'issuer_unavailable')).toMatchObject([
-    { issuer: 'corp' },
-  ]);
+  expect(gateway.log.filter(({ event }) => event === 'issuer_unavailable')).toMatchObject([{ issuer: 'corp' }]);
   await until('the keys are too old, also for a cached token', async () => {
     const [status, age] = [await call(known), (await scrape(gateway.adminPort)).value(AGE)];
     // Not before that.
@@ -36,8 +34,7 @@ test('an issuer that is unreachable during a key rotation, and for longer than m
     return status === 503;
   });
   const replies = await Promise.all([known, rotated].map((token) => gateway.api('/files/1', token)));
-  for (const { status, headers } of replies)
-    expect([status, Number(headers['retry-after']) > 0]).toEqual([503, true]);
+  for (const { status, headers } of replies) expect([status, Number(headers['retry-after']) > 0]).toEqual([503, true]);
   expect(await call(own)).toBe(200);
   expect((await fetch(`http://127.0.0.1:${gateway.adminPort}/readyz`)).status).toBe(200);
 

@@ -1,19 +1,11 @@
 import { connect as connectHttp2, constants } from 'node:http2';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { scrape } from '../../support/scrape.ts';
-import {
-  type Reply,
-  type SettingsChange,
-  startGateway,
-  type TestGateway,
-} from '../../support/test-gateway.ts';
+import { type Reply, type SettingsChange, startGateway, type TestGateway } from '../../support/test-gateway.ts';
 import { openWebSocket, startWebSocketUpstream } from '../../support/websocket.ts';
 
 const HOUR = 3_600;
-const statuses = async (
-  count: number,
-  send: () => Promise<{ readonly status: number }>,
-): Promise<number[]> => {
+const statuses = async (count: number, send: () => Promise<{ readonly status: number }>): Promise<number[]> => {
   const all: number[] = [];
   for (let index = 0; index < count; index += 1) all.push((await send()).status);
   return all;
@@ -156,10 +148,7 @@ describe('quotas of routes', () => {
     }
     expect((await get('/shared/a', alice, origin)).status).toBe(200);
     const refused = await get('/shared/a', alice, origin);
-    expect([refused.status, refused.headers['access-control-allow-origin']]).toEqual([
-      429,
-      'https://app.test',
-    ]);
+    expect([refused.status, refused.headers['access-control-allow-origin']]).toEqual([429, 'https://app.test']);
   });
 
   test('with limits.rateLimitHeaders, forwarded responses have the state of the quota', async () => {
@@ -187,9 +176,9 @@ describe('quotas of routes', () => {
     const metrics = await scrape(gateway.adminPort);
     const labels = 'rule="routes[2] /files/**",limit="identity"';
     expect(metrics.value(`gatehouse_rate_limited_requests_total{${labels}}`)).toBeGreaterThan(2);
-    expect(
-      metrics.value('gatehouse_auth_decisions_total{decision="refused",reason="rate_limited"}'),
-    ).toBeGreaterThan(2);
+    expect(metrics.value('gatehouse_auth_decisions_total{decision="refused",reason="rate_limited"}')).toBeGreaterThan(
+      2,
+    );
     expect(metrics.value('gatehouse_rate_limit_keys')).toBeGreaterThan(3);
     expect(metrics.value('gatehouse_rate_limit_overflow_total')).toBe(0);
   });
@@ -210,12 +199,9 @@ test('limits.routes is the default of all routes, and off removes it', async () 
   const { access_token: token } = await gateway.grant();
   const count = async (path: string): Promise<number> =>
     (await statuses(6, () => gateway.api(path, token))).filter((status) => status === 200).length;
-  expect([
-    await count('/health'),
-    await count('/free/a'),
-    await count('/own/a'),
-    await count('/files/a'),
-  ]).toEqual([2, 6, 4, 2]);
+  expect([await count('/health'), await count('/free/a'), await count('/own/a'), await count('/files/a')]).toEqual([
+    2, 6, 4, 2,
+  ]);
 });
 
 test('a reload keeps the counts of unchanged limits, also of a route that moves; a changed rate starts again', async () => {
@@ -252,9 +238,7 @@ test('requests over HTTP/2 count like those over HTTP/1.1', async () => {
         ':authority': 'localhost',
         authorization: `Bearer ${token}`,
       });
-      stream.on('response', (headers) =>
-        resolve({ status: Number(headers[constants.HTTP2_HEADER_STATUS]), headers }),
-      );
+      stream.on('response', (headers) => resolve({ status: Number(headers[constants.HTTP2_HEADER_STATUS]), headers }));
       stream.on('error', reject);
       stream.resume().end();
     });

@@ -53,9 +53,7 @@ describe.each([...PROTOCOLS, 'forward-auth'] as const)('%s', (protocol) => {
           })
         : await clients.send(protocol, { path, headers });
     const line = await until('the log line', () =>
-      gateway.log.find(
-        ({ event, request_id: id }) => event === 'request' && id === reply.headers['x-request-id'],
-      ),
+      gateway.log.find(({ event, request_id: id }) => event === 'request' && id === reply.headers['x-request-id']),
     );
     const challenge = String(reply.headers['www-authenticate']);
     return { status: reply.status, description: parseJson(text)['error_description'], challenge, line };
@@ -63,12 +61,7 @@ describe.each([...PROTOCOLS, 'forward-auth'] as const)('%s', (protocol) => {
 
   test.each([
     ['has expired', { exp: 1_000 }, EXPIRED, 'token_expired: expired (issuer corp)'],
-    [
-      'is for another API',
-      { aud: 'other-api' },
-      OTHER_API,
-      'token_wrong_audience: wrong_audience (issuer corp)',
-    ],
+    ['is for another API', { aud: 'other-api' }, OTHER_API, 'token_wrong_audience: wrong_audience (issuer corp)'],
   ])(
     'the response to an authentic token that %s says so, where the route accepts its issuer',
     async (_, claims, description, reason) => {

@@ -12,9 +12,7 @@ const overHttp2: Send = async (gateway, path, token) => {
   const session = connectHttp2(`https://localhost:${gateway.port}`, { ca: gateway.ca.pem });
   try {
     const sent = session.request({ ':path': path, authorization: `Bearer ${token}` });
-    const status = new Promise<number>((resolve) =>
-      sent.on('response', ({ ':status': code = 0 }) => resolve(code)),
-    );
+    const status = new Promise<number>((resolve) => sent.on('response', ({ ':status': code = 0 }) => resolve(code)));
     await readText(sent);
     return await status;
   } finally {

@@ -1,18 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import {
-  bearer,
-  NOW,
-  type ProxyHarness,
-  rule,
-  scope,
-  startProxyHarness,
-} from '../../support/proxy-harness.ts';
+import { bearer, NOW, type ProxyHarness, rule, scope, startProxyHarness } from '../../support/proxy-harness.ts';
 import { rawRequest } from '../../support/raw-client.ts';
-import {
-  headerValues,
-  type RecordingUpstream,
-  startRecordingUpstream,
-} from '../../support/recording-upstream.ts';
+import { headerValues, type RecordingUpstream, startRecordingUpstream } from '../../support/recording-upstream.ts';
 
 const RULES = [
   rule('/try/**', 'files:read', { reportOnly: true }),

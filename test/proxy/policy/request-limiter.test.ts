@@ -143,9 +143,7 @@ describe('the limits of a route', () => {
 
   test('count by identity, client, address or route', () => {
     const identity = createQuota(limit('identity', 2));
-    expect([countAllowed(identity, caller('a', 'x')), countAllowed(identity, caller('a', 'y'))]).toEqual([
-      2, 0,
-    ]);
+    expect([countAllowed(identity, caller('a', 'x')), countAllowed(identity, caller('a', 'y'))]).toEqual([2, 0]);
     const client = createQuota(limit('client', 2));
     expect([countAllowed(client, caller('a', 'x')), countAllowed(client, caller('b', 'x'))]).toEqual([2, 0]);
     const address = createQuota(limit('address', 2));

@@ -49,10 +49,8 @@ beforeEach(() => {
   gateway.upstream.requests.length = 0;
 });
 
-const get = (path: string, headers: Record<string, string> = {}): Promise<Reply> =>
-  gateway.request({ path, headers });
-const find = (path: string, headers?: Record<string, string>): Promise<Reply> =>
-  get(`${METADATA}${path}`, headers);
+const get = (path: string, headers: Record<string, string> = {}): Promise<Reply> => gateway.request({ path, headers });
+const find = (path: string, headers?: Record<string, string>): Promise<Reply> => get(`${METADATA}${path}`, headers);
 const setMetadata = (resourceMetadata: NonNullable<SettingsInput['resourceMetadata']>): Promise<void> =>
   gateway.reload((settings) => ({ ...settings, resourceMetadata }));
 const getMetadataUrl = ({ headers }: Reply): string | undefined =>
@@ -130,8 +128,7 @@ describe('the document', () => {
     const whoami = await find('/whoami');
     expect(whoami.json).toMatchObject({ authorization_servers: [ORIGIN] });
     expect(whoami.json).not.toHaveProperty('scopes_supported');
-    for (const path of ['/nothing', '/health', '/tenant/a'])
-      expect((await find(path)).status, path).toBe(404);
+    for (const path of ['/nothing', '/health', '/tenant/a']) expect((await find(path)).status, path).toBe(404);
     const tenant = await find('/tenant/a', { host: 'tenant.example.test' });
     expect(tenant.json).toMatchObject({
       resource: 'https://tenant.example.test:8443/tenant/a',
@@ -145,12 +142,8 @@ describe('the document', () => {
     expect(await resource('OTHER.example.test.:1234')).toBe('https://other.example.test:8443/files/a');
     expect(await resource('attacker.example')).toBe(`${ORIGIN}/files/a`);
     // Scopes of other hosts are not listed.
-    expect((await find('', { host: 'other.example.test' })).json['scopes_supported']).not.toContain(
-      'admin:manage',
-    );
-    expect((await find('', { host: 'tenant.example.test' })).json['scopes_supported']).toContain(
-      'admin:manage',
-    );
+    expect((await find('', { host: 'other.example.test' })).json['scopes_supported']).not.toContain('admin:manage');
+    expect((await find('', { host: 'tenant.example.test' })).json['scopes_supported']).toContain('admin:manage');
   });
 
   test.each([
@@ -172,13 +165,9 @@ describe('the document', () => {
   });
 
   test('the resource is the canonical path, whatever spelling and query were sent', async () => {
-    expect((await find('/%66iles/a?x="<script>')).json['resource'] ?? `${ORIGIN}/files/a`).toBe(
-      `${ORIGIN}/files/a`,
-    );
+    expect((await find('/%66iles/a?x="<script>')).json['resource'] ?? `${ORIGIN}/files/a`).toBe(`${ORIGIN}/files/a`);
     expect((await find('/%66iles/a?x=1')).json['resource']).toBe(`${ORIGIN}/files/a`);
-    expect((await get('/.well-known/oauth%2Dprotected-resource/files/a')).json['resource']).toBe(
-      `${ORIGIN}/files/a`,
-    );
+    expect((await get('/.well-known/oauth%2Dprotected-resource/files/a')).json['resource']).toBe(`${ORIGIN}/files/a`);
     expect((await find('/encoded/a%2fb')).json['resource']).toBe(`${ORIGIN}/encoded/a%2Fb`);
   });
 
@@ -201,9 +190,7 @@ describe('challenges', () => {
     expect(invalid.headers['www-authenticate']).toMatch(/^Bearer realm="gatehouse", error="invalid_token", /);
     expect(getMetadataUrl(invalid)).toBe(`${ORIGIN}${METADATA}/whoami`);
     expect(getMetadataUrl(await get('/'))).toBe(`${ORIGIN}${METADATA}`);
-    expect(getMetadataUrl(await get('/files/a', { host: 'attacker.example' }))).toBe(
-      `${ORIGIN}${METADATA}/files/a`,
-    );
+    expect(getMetadataUrl(await get('/files/a', { host: 'attacker.example' }))).toBe(`${ORIGIN}${METADATA}/files/a`);
     expect(getMetadataUrl(await get(`/files/${'a'.repeat(2_000)}`))).toBe(`${ORIGIN}${METADATA}`);
   });
 

@@ -31,8 +31,7 @@ describe('tokens of a trusted issuer', () => {
     await gateway?.close();
     issuer?.close();
   });
-  const call = async (path: string, token: string): Promise<number> =>
-    (await gateway.api(path, token)).status;
+  const call = async (path: string, token: string): Promise<number> => (await gateway.api(path, token)).status;
 
   test('are accepted on the routes that list it, and the upstream receives the identity of the caller', async () => {
     const token = await issuer.sign();
@@ -134,10 +133,7 @@ describe('tokens of a trusted issuer', () => {
   });
 
   test('signed with a new key are accepted at once, also just after tokens with invented keys', async () => {
-    const [next, other] = await Promise.all([
-      createForeignKey('ES256', 'k2'),
-      createForeignKey('ES256', 'x'),
-    ]);
+    const [next, other] = await Promise.all([createForeignKey('ES256', 'k2'), createForeignKey('ES256', 'x')]);
     const [first] = issuer.published;
     onTestFinished(() => void (issuer.published = first === undefined ? [] : [first]));
     const junk = await issuer.sign({}, other);
@@ -190,22 +186,16 @@ test('an issuer that is unreachable: own tokens work, its tokens get 503 until i
   const reply = await gateway.api('/files/1', token);
   expect(reply.status).toBe(503);
   expect(Number(reply.headers['retry-after'])).toBeGreaterThan(0);
-  expect(gateway.log.filter(({ event }) => event === 'issuer_unavailable')).toMatchObject([
-    { issuer: 'corp' },
-  ]);
+  expect(gateway.log.filter(({ event }) => event === 'issuer_unavailable')).toMatchObject([{ issuer: 'corp' }]);
   const ready = await fetch(`http://127.0.0.1:${gateway.adminPort}/readyz`);
   expect(ready.status, 'readiness does not depend on an issuer').toBe(200);
   const failing = await scrape(gateway.adminPort);
-  expect(
-    failing.value('gatehouse_issuer_key_fetches_total{issuer="corp",outcome="failure"}'),
-  ).toBeGreaterThan(0);
+  expect(failing.value('gatehouse_issuer_key_fetches_total{issuer="corp",outcome="failure"}')).toBeGreaterThan(0);
   expect(failing.value('gatehouse_issuer_keys_fetch_success_timestamp_seconds{issuer="corp"}')).toBe(0);
   expect(failing.families.has('gatehouse_issuer_keys_age_seconds'), 'no age without keys').toBe(false);
   // Junk does not make gatehouse fetch more.
   const before = issuer.fetches;
-  await Promise.all(
-    Array.from({ length: 200 }, async () => gateway.api('/files/1', await issuer.sign({ jti: 'x' }))),
-  );
+  await Promise.all(Array.from({ length: 200 }, async () => gateway.api('/files/1', await issuer.sign({ jti: 'x' }))));
   expect(issuer.fetches - before).toBeLessThanOrEqual(3);
   issuer.isUp = true;
   await until('its tokens are accepted', async () => (await gateway.api('/files/1', token)).status === 200);
@@ -213,9 +203,9 @@ test('an issuer that is unreachable: own tokens work, its tokens get 503 until i
   const fetched = await scrape(gateway.adminPort);
   expect(fetched.value('gatehouse_issuer_key_fetches_total{issuer="corp",outcome="success"}')).toBe(1);
   expect(fetched.value('gatehouse_issuer_keys_age_seconds{issuer="corp"}')).toBeLessThan(600);
-  expect(
-    fetched.value('gatehouse_issuer_keys_fetch_success_timestamp_seconds{issuer="corp"}'),
-  ).toBeGreaterThan(gateway.clock.now() - 600);
+  expect(fetched.value('gatehouse_issuer_keys_fetch_success_timestamp_seconds{issuer="corp"}')).toBeGreaterThan(
+    gateway.clock.now() - 600,
+  );
 });
 
 test.each([
@@ -228,9 +218,7 @@ test.each([
     onTestFinished(() => issuer.close());
     const { published } = issuer;
     if (isEmpty) issuer.published = [];
-    const gateway = await startGateway(
-      withTrustedIssuer(issuer, { cooldown: '1s', algorithms: [algorithm] }),
-    );
+    const gateway = await startGateway(withTrustedIssuer(issuer, { cooldown: '1s', algorithms: [algorithm] }));
     onTestFinished(() => gateway.close());
     const findEvent = (name: string) => until(name, () => gateway.log.find(({ event }) => event === name));
     expect(await findEvent('issuer_keys_unusable')).toMatchObject({ level: 'warn', issuer: 'corp' });
@@ -239,9 +227,7 @@ test.each([
     const rsa = await createForeignKey('RS256', 'r1');
     const token = await issuer.sign({}, isEmpty ? published[0] : rsa);
     expect((await gateway.api('/files/corp', token)).status).toBe(401);
-    const line = await until('the log line', () =>
-      gateway.log.find((entry) => entry['path'] === '/files/corp'),
-    );
+    const line = await until('the log line', () => gateway.log.find((entry) => entry['path'] === '/files/corp'));
     expect(line).toMatchObject({ reason: 'token_not_authentic: no_usable_key (issuer corp)' });
     issuer.published = [...published, rsa];
     await until('its tokens are accepted', async () => (await gateway.api('/files/1', token)).status === 200);

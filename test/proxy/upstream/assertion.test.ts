@@ -118,9 +118,7 @@ describe('the assertion', () => {
       'Caller.Proof': 'forged',
     };
     for (const path of ['/health', '/plain/a', '/named/a', '/files/a']) {
-      expect(
-        (await gateway.api(path, path === '/health' ? undefined : token, { headers: forged })).status,
-      ).toBe(200);
+      expect((await gateway.api(path, path === '/health' ? undefined : token, { headers: forged })).status).toBe(200);
       expect(JSON.stringify(gateway.upstream.requests.at(-1)?.headers)).not.toContain('forged');
     }
     expect(gateway.upstream.requests.findLast(({ url }) => url === '/health')?.headers).not.toHaveProperty(
@@ -181,8 +179,6 @@ describe('the published keys', () => {
     expect(decodeProtectedHeader(afterActivation).kid).not.toBe(decodeProtectedHeader(before).kid);
     await verify(afterActivation);
     gateway.clock.advance(1_100);
-    expect((await fetchJwks()).keys.map(({ kid }) => kid)).toEqual([
-      decodeProtectedHeader(afterActivation).kid,
-    ]);
+    expect((await fetchJwks()).keys.map(({ kid }) => kid)).toEqual([decodeProtectedHeader(afterActivation).kid]);
   });
 });

@@ -66,13 +66,7 @@ describe('connection slots', () => {
     const slots = new Slots(target(), { connections: 2, maxPending: 10, eventStreams: 10 });
     const first = [enter(slots, 'a'), enter(slots, 'a')];
     const waiting = [enter(slots, 'a'), enter(slots, 'a'), enter(slots, 'b')];
-    expect(getStates([...first, ...waiting])).toEqual([
-      'granted',
-      'granted',
-      'waiting',
-      'waiting',
-      'waiting',
-    ]);
+    expect(getStates([...first, ...waiting])).toEqual(['granted', 'granted', 'waiting', 'waiting', 'waiting']);
     leave(first[0] as User);
     await runMicrotasks();
     expect(getStates(waiting)).toEqual(['waiting', 'waiting', 'granted']);
@@ -161,15 +155,7 @@ describe('connection slots', () => {
 
   test('there are never more slots than connections, and each waiting request eventually gets one', async () => {
     const step = fc.record({
-      kind: fc.constantFrom(
-        'enter',
-        'upload',
-        'leave',
-        'later',
-        'markUploaded',
-        'markStalled',
-        'clearStalled',
-      ),
+      kind: fc.constantFrom('enter', 'upload', 'leave', 'later', 'markUploaded', 'markStalled', 'clearStalled'),
       key: fc.constantFrom('a', 'b', 'c'),
       at: fc.nat(50),
     });

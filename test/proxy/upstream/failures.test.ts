@@ -6,11 +6,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test
 import { waitUntilStable } from '../../support/event-loop-turns.ts';
 import { type ProxyHarness, startProxyHarness } from '../../support/proxy-harness.ts';
 import { connectRaw, isCompleteResponse, type RawResponse, rawRequest } from '../../support/raw-client.ts';
-import {
-  type RecordingUpstream,
-  type Responder,
-  startRecordingUpstream,
-} from '../../support/recording-upstream.ts';
+import { type RecordingUpstream, type Responder, startRecordingUpstream } from '../../support/recording-upstream.ts';
 import { listenTcp } from '../../support/tcp-server.ts';
 import { until } from '../../support/until.ts';
 
@@ -79,8 +75,7 @@ async function expectTruncated(
   return { text, ending: client.closeKind() };
 }
 
-const begin = (socket: Socket, head: string): void =>
-  void socket.write(`HTTP/1.1 200 OK\r\n${head}\r\n\r\n`, () => {});
+const begin = (socket: Socket, head: string): void => void socket.write(`HTTP/1.1 200 OK\r\n${head}\r\n\r\n`, () => {});
 
 describe('a truncated response is also truncated for the client', () => {
   test('U01 a reset in a body of known length', async () => {
@@ -157,8 +152,7 @@ describe('an upstream that sends no response', () => {
 
   test('U11 a missing response head is 504, for requests with and without a body', async () => {
     const { port } = await startWithStoppedTimers();
-    const post =
-      'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 2\r\n\r\nab';
+    const post = 'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 2\r\n\r\nab';
     for (const message of [get('/files/1'), post]) {
       upstream.reset();
       upstream.respondWith(() => {});
@@ -395,9 +389,7 @@ describe('a transfer longer than every timeout is not aborted while it makes pro
     onTestFinished(() => early.close());
     const { port } = await startWithStoppedTimers({ events: 30 }, `http://127.0.0.1:${early.port}`);
     const client = await connectRaw(port);
-    client.send(
-      'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 12\r\n\r\nhalf',
-    );
+    client.send('POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 12\r\n\r\nhalf');
     await until('the stream has begun', () => client.text().includes('200 OK'));
     advanceInTicks(TIMEOUT_MS + TICKS_MS);
     await until('the stream is aborted', () => client.closeKind() !== undefined);
@@ -410,9 +402,7 @@ describe('a transfer longer than every timeout is not aborted while it makes pro
     client.send('POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nContent-Length: 12\r\n\r\n');
     for (let count = 1; count <= 12; count += 1) {
       client.send('x');
-      await until('the upstream has the chunk', () =>
-        upstream.bytes().endsWith(`\r\n\r\n${'x'.repeat(count)}`),
-      );
+      await until('the upstream has the chunk', () => upstream.bytes().endsWith(`\r\n\r\n${'x'.repeat(count)}`));
       if (count < 12) vi.advanceTimersByTime(STEP_MS);
     }
     await until('the response is complete', () => isCompleteResponse(client.text()));
@@ -438,9 +428,6 @@ describe('upstream addresses', () => {
     await send('/files/1');
     const [seen] = upstream.requests;
     const headers = Object.fromEntries(seen?.headers ?? []);
-    expect([headers['host'], headers['x-forwarded-host']]).toEqual([
-      `127.0.0.1:${upstream.port}`,
-      'gate.test',
-    ]);
+    expect([headers['host'], headers['x-forwarded-host']]).toEqual([`127.0.0.1:${upstream.port}`, 'gate.test']);
   });
 });

@@ -43,9 +43,7 @@ describe('plain and TLS upstream connections behave the same', () => {
     upstream = await startRecordingUpstream();
     front = await startTlsProxy(upstream.port);
     proxies = await Promise.all(
-      [{ upstream: upstream.url }, { upstream: front.url, upstreamSettings: { ca: front.ca } }].map(
-        startProxyHarness,
-      ),
+      [{ upstream: upstream.url }, { upstream: front.url, upstreamSettings: { ca: front.ca } }].map(startProxyHarness),
     );
   });
   afterAll(async () => {
@@ -136,10 +134,7 @@ describe('plain and TLS upstream connections behave the same', () => {
       ),
     ],
     ['length 0', respondWith('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')],
-    [
-      'chunks',
-      respondWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: 1\r\n\r\n'),
-    ],
+    ['chunks', respondWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: 1\r\n\r\n')],
     ['no chunk', respondWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n')],
     ['HTTP/1.0', respondWith('HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok', true)],
     ['204', respondWith('HTTP/1.1 204 No Content\r\nX-A: 1\r\n\r\n')],
@@ -165,14 +160,8 @@ describe('plain and TLS upstream connections behave the same', () => {
     ['nothing', (socket) => void socket.destroy()],
     ['two lengths', respondWith('HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok')],
     ['a folded field', respondWith('HTTP/1.1 200 OK\r\nX-A: a\r\n b\r\nContent-Length: 2\r\n\r\nok')],
-    [
-      'a protocol switch',
-      respondWith('HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n'),
-    ],
-    [
-      'another transfer coding',
-      respondWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n'),
-    ],
+    ['a protocol switch', respondWith('HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n')],
+    ['another transfer coding', respondWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n')],
   ])('response: %s', async (_, respond) => {
     for (const method of ['GET', 'POST']) {
       const [plain, tls] = await sendToBoth(message(`${method} /files/1`), respond);
@@ -246,9 +235,7 @@ test('H33 with faults, requests in different framings on the same connections: n
           ? `Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
           : `Content-Length: ${body.length}\r\n\r\n${body}`;
       client.send(
-        body === ''
-          ? message(`GET /files/n${nonce}`, `${more}\r\n`)
-          : message(`POST /files/n${nonce}`, more + framed),
+        body === '' ? message(`GET /files/n${nonce}`, `${more}\r\n`) : message(`POST /files/n${nonce}`, more + framed),
       );
       // Some clients disconnect before the response.
       const disconnects = nonce % 17 === 0;
@@ -331,55 +318,52 @@ describe('an incomplete body', () => {
     ['longer', ['hel', 'lo!'], 'hel'],
     ['longer at once', ['hello!'], ''],
     ['shorter', ['hel'], 'hel'],
-  ])(
-    '%s than its length is reported as invalid, and nothing beyond the length is sent',
-    async (_, parts, sent) => {
-      const upstream = await startRecordingUpstream();
-      cleanups.push(() => upstream.close());
-      const tls = { serverName: undefined, secureContext: undefined };
-      const pool = new ConnectionPool(upstream.url, tls, 1, () => {});
-      cleanups.push(() => pool.destroy());
-      const connection = pool.acquire(true);
-      const errors: string[] = [];
-      const body = new RequestBody({ isComplete: false, pause() {}, resume() {} }, 5, 100);
-      body.start(
-        {
-          onBodyBuffered() {},
-          onBodyProgress: () => void errors.push(body.isSent ? 'complete' : 'more'),
-          onBodyError(error: BodyError) {
-            errors.push(error.kind);
-            body.stop();
-          },
+  ])('%s than its length is reported as invalid, and nothing beyond the length is sent', async (_, parts, sent) => {
+    const upstream = await startRecordingUpstream();
+    cleanups.push(() => upstream.close());
+    const tls = { serverName: undefined, secureContext: undefined };
+    const pool = new ConnectionPool(upstream.url, tls, 1, () => {});
+    cleanups.push(() => pool.destroy());
+    const connection = pool.acquire(true);
+    const errors: string[] = [];
+    const body = new RequestBody({ isComplete: false, pause() {}, resume() {} }, 5, 100);
+    body.start(
+      {
+        onBodyBuffered() {},
+        onBodyProgress: () => void errors.push(body.isSent ? 'complete' : 'more'),
+        onBodyError(error: BodyError) {
+          errors.push(error.kind);
+          body.stop();
         },
-        undefined,
-      );
-      const failTest = (): never => {
-        throw new Error('unexpected response');
-      };
-      connection.assign(
-        {
-          onConnected: () => body.flow(true),
-          onDrain() {},
-          onHead: failTest,
-          onData: failTest,
-          onReadEnd: failTest,
-          onEnd: failTest,
-          onError() {},
-          onInternalError: failTest,
-        },
-        false,
-        performance.now(),
-      );
-      connection.sendHead(`POST / HTTP/1.1\r\nhost: a\r\n${body.framing}\r\n`);
-      body.begin(connection);
-      for (const part of parts) body.push(Buffer.from(part));
-      body.end();
-      await until('the error is reported', () => errors.includes('client_disconnected'));
-      await until('the upstream has the head', () => upstream.bytes().includes('\r\n\r\n'));
-      expect(errors).not.toContain('complete');
-      expect(upstream.bytes().split('\r\n\r\n')[1] ?? '').toBe(sent);
-    },
-  );
+      },
+      undefined,
+    );
+    const failTest = (): never => {
+      throw new Error('unexpected response');
+    };
+    connection.assign(
+      {
+        onConnected: () => body.flow(true),
+        onDrain() {},
+        onHead: failTest,
+        onData: failTest,
+        onReadEnd: failTest,
+        onEnd: failTest,
+        onError() {},
+        onInternalError: failTest,
+      },
+      false,
+      performance.now(),
+    );
+    connection.sendHead(`POST / HTTP/1.1\r\nhost: a\r\n${body.framing}\r\n`);
+    body.begin(connection);
+    for (const part of parts) body.push(Buffer.from(part));
+    body.end();
+    await until('the error is reported', () => errors.includes('client_disconnected'));
+    await until('the upstream has the head', () => upstream.bytes().includes('\r\n\r\n'));
+    expect(errors).not.toContain('complete');
+    expect(upstream.bytes().split('\r\n\r\n')[1] ?? '').toBe(sent);
+  });
 });
 
 describe('a desynchronized connection is not reused', () => {
@@ -394,9 +378,7 @@ describe('a desynchronized connection is not reused', () => {
         .on('data', (part: Buffer) => {
           if (part.includes(' HTTP/1.1\r\n')) {
             usedConnections.push(connection);
-            socket.write(
-              `HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok${usedConnections.length === 1 ? more : ''}`,
-            );
+            socket.write(`HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok${usedConnections.length === 1 ? more : ''}`);
           }
         });
     });
@@ -421,15 +403,11 @@ describe('a desynchronized connection is not reused', () => {
 
   test('a connection is reused after a complete response', async () => {
     expect(await getUsedConnections(message('GET /files/1'), '')).toEqual([1, 1]);
-    expect(await getUsedConnections(message('POST /files/1', 'Content-Length: 2\r\n\r\nab'), '')).toEqual([
-      1, 1,
-    ]);
+    expect(await getUsedConnections(message('POST /files/1', 'Content-Length: 2\r\n\r\nab'), '')).toEqual([1, 1]);
   });
 
   test('a connection is not reused after a response to an incomplete request', async () => {
-    expect(await getUsedConnections(message('POST /files/1', 'Content-Length: 9\r\n\r\nhalf'), '')).toEqual([
-      1, 2,
-    ]);
+    expect(await getUsedConnections(message('POST /files/1', 'Content-Length: 9\r\n\r\nhalf'), '')).toEqual([1, 2]);
     const chunks = 'Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n';
     expect(await getUsedConnections(message('POST /files/1', chunks), '')).toEqual([1, 2]);
   });
@@ -476,9 +454,7 @@ test.each([
   for (const target of ['/files/silent', '/files/started']) {
     const client = await connectRaw(proxy.port);
     client.send(message(`${method} ${target}`, rest));
-    await until('the upstream has the request', () =>
-      upstream.requests.some((request) => request.target === target),
-    );
+    await until('the upstream has the request', () => upstream.requests.some((request) => request.target === target));
     if (target === '/files/started') await client.until((text) => text.endsWith('half'));
     client.destroy();
     await until('the upstream connection is closed', () => upstream.openConnections() === 0);

@@ -67,9 +67,7 @@ async function send(connection: UpstreamConnection, more: Partial<ResponseHandle
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 
 test('a TLS connection whose reading was paused during the last read of a response can be used again', async () => {
-  const { pool, freed } = await startTlsPool(
-    `HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n${'a'.repeat(40_000)}`,
-  );
+  const { pool, freed } = await startTlsPool(`HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n${'a'.repeat(40_000)}`);
   for (const [index, isSlow] of [false, true, false].entries()) {
     let reads = 0;
     const onData = (): boolean => !(isSlow && ++reads === 1);
@@ -174,7 +172,6 @@ test('an empty chunked body that is forwarded as it arrives is terminated upstre
     await proxy.close();
     await upstream.close();
   });
-  const head =
-    'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nTransfer-Encoding: chunked\r\n\r\n';
+  const head = 'POST /files/1 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer A\r\nTransfer-Encoding: chunked\r\n\r\n';
   expect((await rawRequest(proxy.port, `${head}0\r\n\r\n`)).status).toBe(200);
 });

@@ -16,8 +16,7 @@ beforeAll(async () => {
   tls = { cert: pem, key: keyPem };
 });
 
-const HTTP2 =
-  'gatehouse sends HTTP/1.1 to upstreams; enable HTTP/1.1 there, or use a port on which it is enabled';
+const HTTP2 = 'gatehouse sends HTTP/1.1 to upstreams; enable HTTP/1.1 there, or use a port on which it is enabled';
 const WRONG_PORT = 'correct host and port in its url';
 
 /** The error that is logged about a request to this upstream. */
@@ -74,12 +73,7 @@ test.each<[name: string, scheme: 'http' | 'https', create: () => Server, expecte
     () => createHttpServer(),
     'the upstream did not respond with TLS; use http:// instead of https:// in its url (',
   ],
-  [
-    'SSH',
-    'http',
-    () => respondWith('SSH-2.0-OpenSSH_10.0\r\n'),
-    `the upstream is an SSH server; ${WRONG_PORT}`,
-  ],
+  ['SSH', 'http', () => respondWith('SSH-2.0-OpenSSH_10.0\r\n'), `the upstream is an SSH server; ${WRONG_PORT}`],
   [
     'SMTP',
     'http',

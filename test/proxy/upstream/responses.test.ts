@@ -78,9 +78,7 @@ describe('the response head', () => {
     'HTTP/1.1 099',
     ' HTTP/1.1 200 OK',
     '',
-  ])('%j is not a status line', (line) =>
-    expect(parseResponseHead(line, false)).toBe('a malformed status line'),
-  );
+  ])('%j is not a status line', (line) => expect(parseResponseHead(line, false)).toBe('a malformed status line'));
 
   test('HEAD, 204 and 304 have no body, whatever their header fields', () => {
     expect(readFraming('Content-Length: 5', true)).toBe('none');
@@ -147,16 +145,13 @@ describe('an upstream connection is reused', () => {
     ['a length', respondOk],
     [
       'chunks',
-      (socket) =>
-        void socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n'),
+      (socket) => void socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n'),
     ],
     ['no body', (socket) => void socket.write('HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n')],
     [
       'interim responses',
       (socket) =>
-        void socket.write(
-          'HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',
-        ),
+        void socket.write('HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'),
     ],
   ])('after %s', async (_, respond) => expect((await countConnections(respond)).connections).toBe(1));
 
@@ -176,13 +171,9 @@ describe('an upstream connection is reused', () => {
     ],
     [
       'bytes after the last chunk',
-      (socket) =>
-        void socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n!'),
+      (socket) => void socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n!'),
     ],
-    [
-      'a response delimited by the connection close',
-      (socket) => void socket.end('HTTP/1.1 200 OK\r\n\r\nok'),
-    ],
+    ['a response delimited by the connection close', (socket) => void socket.end('HTTP/1.1 200 OK\r\n\r\nok')],
   ])('never after %s', async (_, respond) =>
     expect(await countConnections(respond)).toEqual({ connections: 2, status: 200 }),
   );
@@ -190,12 +181,8 @@ describe('an upstream connection is reused', () => {
   test('never after HEAD, to which some servers send a body', async () => {
     const message = get().replace('GET', 'HEAD');
     expect(
-      (
-        await countConnections(
-          (socket) => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'),
-          message,
-        )
-      ).connections,
+      (await countConnections((socket) => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'), message))
+        .connections,
     ).toBe(2);
   });
 
@@ -211,9 +198,7 @@ describe('an upstream connection is reused', () => {
     const { proxy } = await setUp();
     const early = createServer((socket) => {
       socket.on('error', () => {});
-      socket.once('data', () =>
-        socket.write('HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno'),
-      );
+      socket.once('data', () => socket.write('HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno'));
     });
     await new Promise<void>((resolve) => early.listen(0, '127.0.0.1', resolve));
     const { port } = early.address() as { port: number };

@@ -84,8 +84,7 @@ describe.each(FAILURES)('U05 a reused connection that is %s before a response', 
   test('the connection of the retried request is closed after the response', async () => {
     const { upstream, proxy } = await setUp();
     respondOnceThen(upstream, fail);
-    for (let count = 0; count < 3; count += 1)
-      expect((await rawRequest(proxy.port, message('GET'))).status).toBe(200);
+    for (let count = 0; count < 3; count += 1) expect((await rawRequest(proxy.port, message('GET'))).status).toBe(200);
     expect(upstream.requests.map(({ connection }) => connection)).toEqual([1, 1, 2, 3]);
     expect(upstream.requests.map((request) => headerValues(request, 'connection')[0])).toEqual([
       'keep-alive',

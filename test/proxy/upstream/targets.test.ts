@@ -4,11 +4,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import { type TargetEvent, Targets } from '../../../src/proxy/upstream/targets.ts';
 import { type HarnessOptions, rule, startProxyHarness } from '../../support/proxy-harness.ts';
 import { connectRaw, rawRequest } from '../../support/raw-client.ts';
-import {
-  type RecordingUpstream,
-  respondOk,
-  startRecordingUpstream,
-} from '../../support/recording-upstream.ts';
+import { type RecordingUpstream, respondOk, startRecordingUpstream } from '../../support/recording-upstream.ts';
 import { until } from '../../support/serve-process.ts';
 
 const cleanups: (() => unknown)[] = [];
@@ -123,9 +119,7 @@ describe('target selection', () => {
       fail(0, 3);
       advance(301);
     }
-    expect(events.map((event) => ('seconds' in event ? event.seconds : 0))).toEqual([
-      5, 10, 20, 40, 80, 160, 300, 300,
-    ]);
+    expect(events.map((event) => ('seconds' in event ? event.seconds : 0))).toEqual([5, 10, 20, 40, 80, 160, 300, 300]);
   });
 
   test('after its ejection a target gets one request at a time until it has responded', () => {
@@ -178,8 +172,7 @@ describe('several targets over HTTP', () => {
       );
     }
     const before = quick.requests.length;
-    for (let count = 0; count < 20; count += 1)
-      expect((await rawRequest(proxy.port, get())).status).toBe(200);
+    for (let count = 0; count < 20; count += 1) expect((await rawRequest(proxy.port, get())).status).toBe(200);
     expect([slow.requests.length, quick.requests.length - before]).toEqual([1, 20]);
   });
 
@@ -188,8 +181,7 @@ describe('several targets over HTTP', () => {
     await dead?.close();
     stopTime();
     const proxy = await startProxyTo([dead?.url ?? '', alive?.url ?? '']);
-    for (let count = 0; count < 40; count += 1)
-      expect((await rawRequest(proxy.port, get())).status).toBe(200);
+    for (let count = 0; count < 40; count += 1) expect((await rawRequest(proxy.port, get())).status).toBe(200);
     const repeats = proxy.log.filter((line) => line.includes('upstream_retried')).length;
     expect(repeats).toBe(3);
     expect(proxy.log.filter((line) => line.includes('target_ejected'))).toHaveLength(1);
@@ -215,13 +207,11 @@ describe('several targets over HTTP', () => {
     await second?.close();
     stopTime();
     const proxy = await startProxyTo([`http://127.0.0.1:${port}`, second?.url ?? '']);
-    for (let count = 0; count < 12; count += 1)
-      expect((await rawRequest(proxy.port, get())).status).toBe(502);
+    for (let count = 0; count < 12; count += 1) expect((await rawRequest(proxy.port, get())).status).toBe(502);
     const back = await startRecordingUpstream(port);
     cleanups.push(() => back.close());
     let responded = 0;
-    for (let count = 0; count < 6; count += 1)
-      if ((await rawRequest(proxy.port, get())).status === 200) responded += 1;
+    for (let count = 0; count < 6; count += 1) if ((await rawRequest(proxy.port, get())).status === 200) responded += 1;
     expect(responded).toBeGreaterThanOrEqual(5);
   });
 
@@ -252,8 +242,7 @@ describe('several targets over HTTP', () => {
     if (!endless) throw new Error('expected one upstream');
     let isHealthy = false;
     endless.respondWith((socket) => {
-      if (!isHealthy)
-        return void socket.write('HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n');
+      if (!isHealthy) return void socket.write('HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n');
       socket.write('HTTP/1.1 200 OK\r\nContent-Length: 1000000000000000\r\n\r\n');
       const more = (): void => {
         while (!socket.destroyed && socket.write(Buffer.alloc(65_536)));
@@ -286,8 +275,7 @@ describe('U13 a slow upstream', () => {
     const beyond = await rawRequest(proxy.port, get());
     expect(beyond.status).toBe(503);
     expect(beyond.head).toMatch(/^retry-after: 1$/im);
-    for (let count = 0; count < 5; count += 1)
-      expect((await rawRequest(proxy.port, get('/other/1'))).status).toBe(200);
+    for (let count = 0; count < 5; count += 1) expect((await rawRequest(proxy.port, get('/other/1'))).status).toBe(200);
     vi.advanceTimersByTime(2_400);
     const statuses = (await Promise.all(waiting)).map(({ status }) => status).toSorted((a, b) => a - b);
     expect(statuses).toEqual([503, 503, 503, 503, 504, 504, 504]);

@@ -78,9 +78,7 @@ for (const tls of [false, true])
 
     const request = (method: string): Promise<string> => {
       client.send(`${method} /public/1 HTTP/1.1\r\nHost: gate.test\r\n\r\n`);
-      return client.until(
-        (text) => text.includes('\r\n\r\n') && (method === 'HEAD' || text.includes('body')),
-      );
+      return client.until((text) => text.includes('\r\n\r\n') && (method === 'HEAD' || text.includes('body')));
     };
 
     test.each(CLOSINGS)('after %s, the close ends the response for the client too', async (_, close) => {

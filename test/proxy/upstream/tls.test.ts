@@ -61,16 +61,10 @@ async function startTlsUpstream(certificate: IssuedCertificate, options: TlsOpti
   return { port, names, connections: () => connections, server };
 }
 
-async function requestThrough(
-  upstream: string,
-  settings: Partial<UpstreamSettings> = {},
-): Promise<RawResponse> {
+async function requestThrough(upstream: string, settings: Partial<UpstreamSettings> = {}): Promise<RawResponse> {
   const proxy = await startProxyHarness({ upstream, upstreamSettings: settings });
   try {
-    return await rawRequest(
-      proxy.port,
-      'GET /files/1 HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n',
-    );
+    return await rawRequest(proxy.port, 'GET /files/1 HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n');
   } finally {
     await proxy.close();
   }

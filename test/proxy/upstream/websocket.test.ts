@@ -4,12 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { createCa, issueServer } from '../../support/pki.ts';
-import {
-  type HarnessOptions,
-  type ProxyHarness,
-  rule,
-  startProxyHarness,
-} from '../../support/proxy-harness.ts';
+import { type HarnessOptions, type ProxyHarness, rule, startProxyHarness } from '../../support/proxy-harness.ts';
 import { rawRequest } from '../../support/raw-client.ts';
 import { startRecordingUpstream } from '../../support/recording-upstream.ts';
 import { until } from '../../support/serve-process.ts';
@@ -156,10 +151,7 @@ describe('a WebSocket is forwarded', () => {
     );
     const client = await opening;
     cleanups.push(() => client.destroy());
-    await until(
-      'the upstream has the early bytes',
-      () => upstream.bytes().length === head.length + earlyData.length,
-    );
+    await until('the upstream has the early bytes', () => upstream.bytes().length === head.length + earlyData.length);
     expect(Buffer.from(upstream.bytes().slice(head.length), 'latin1').equals(earlyData)).toBe(true);
   });
 });
@@ -194,11 +186,7 @@ describe('the handshake is authorized like any request', () => {
     ['no key', [...UPGRADE, VERSION], 400],
     ['a malformed key', [...UPGRADE, VERSION, 'Sec-WebSocket-Key: x'], 400],
     ['two keys', [...UPGRADE, VERSION, KEY, KEY], 400],
-    [
-      'a key named in Connection',
-      ['Connection: Upgrade, Sec-WebSocket-Key', 'Upgrade: websocket', VERSION, KEY],
-      400,
-    ],
+    ['a key named in Connection', ['Connection: Upgrade, Sec-WebSocket-Key', 'Upgrade: websocket', VERSION, KEY], 400],
     ['another version', [...UPGRADE, KEY, 'Sec-WebSocket-Version: 777'], 426],
     ['no version', [...UPGRADE, KEY], 426],
     ['an additional protocol', ['Connection: Upgrade', 'Upgrade: websocket, h2c', KEY, VERSION], 403],
@@ -244,8 +232,7 @@ describe('the handshake is authorized like any request', () => {
     });
     expect(client.status).toBe(101);
     const raw = upstream.handshakes[0]?.rawHeaders ?? [];
-    const getValues = (name: string) =>
-      raw.filter((_, at) => raw[at - 1]?.toLowerCase() === name && at % 2 === 1);
+    const getValues = (name: string) => raw.filter((_, at) => raw[at - 1]?.toLowerCase() === name && at % 2 === 1);
     expect(getValues('x-forwarded-user')).toEqual(['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']);
     expect(getValues('x-forwarded-client-id')).toEqual(['report-runner']);
     expect(getValues('x-forwarded-for')).toEqual(['127.0.0.1']);
@@ -286,9 +273,7 @@ describe('an upstream that does not accept the handshake', () => {
 
   test('a response other than 101 is forwarded unchanged, and is the last on the connection', async () => {
     const { open, proxy } = await setUp(
-      decline(
-        'HTTP/1.1 409 Conflict\r\nContent-Length: 4\r\nX-Forwarded-User: x\r\nKeep-Alive: 5\r\n\r\nfull',
-      ),
+      decline('HTTP/1.1 409 Conflict\r\nContent-Length: 4\r\nX-Forwarded-User: x\r\nKeep-Alive: 5\r\n\r\nfull'),
     );
     const client = await open({ earlyData: Buffer.from('GET /plain/x HTTP/1.1\r\nHost: a\r\n\r\n') });
     expect(client.status).toBe(409);
@@ -377,8 +362,7 @@ describe('an upstream that does not accept the handshake', () => {
   test('a stalled response is aborted', async () => {
     const { open, upstream } = await setUp(
       {
-        respond: (_request, socket) =>
-          void socket.write('HTTP/1.1 409 Conflict\r\nContent-Length: 400\r\n\r\nhalf'),
+        respond: (_request, socket) => void socket.write('HTTP/1.1 409 Conflict\r\nContent-Length: 400\r\n\r\nhalf'),
       },
       { upstreamSettings: { timeouts: { connect: 1, headers: 5, idle: 0.3 } } },
     );
@@ -409,8 +393,7 @@ describe('an upstream that does not accept the handshake', () => {
 
   test('the head of a response is forwarded before its body arrives', async () => {
     const { open, upstream, proxy } = await setUp({
-      respond: (_request, socket) =>
-        void socket.write('HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n'),
+      respond: (_request, socket) => void socket.write('HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n'),
     });
     const client = await open();
     expect(client.status).toBe(200);
@@ -448,9 +431,7 @@ describe('an upstream that does not accept the handshake', () => {
 
   test('a response that is larger than all buffers is forwarded completely', async () => {
     const body = 'x'.repeat(8 * 1_048_576);
-    const { open } = await setUp(
-      decline(`HTTP/1.1 403 Forbidden\r\nContent-Length: ${body.length}\r\n\r\n${body}`),
-    );
+    const { open } = await setUp(decline(`HTTP/1.1 403 Forbidden\r\nContent-Length: ${body.length}\r\n\r\n${body}`));
     const client = await open();
     await until('the response has arrived', () => client.body().length >= body.length);
     expect(client.body() === body).toBe(true);

@@ -36,9 +36,7 @@ test('a killed worker is replaced, and no request fails while it is missing or a
   const [victim = 0, survivor = 0] = server.workers;
   folder.write('hold', '');
   process.kill(victim, 'SIGKILL');
-  await until('the supervisor has noticed the exit', () =>
-    server.log.some(({ event }) => event === 'worker_exited'),
-  );
+  await until('the supervisor has noticed the exit', () => server.log.some(({ event }) => event === 'worker_exited'));
 
   const meanwhile = await connectClients(10);
   expect([...groupByWorker(meanwhile).keys()]).toEqual([survivor]);

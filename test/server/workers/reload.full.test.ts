@@ -111,14 +111,12 @@ const requestGrantFor = (client: WorkerClient, clientId: string) =>
 test('O06 a new integration appears in both workers when the configuration file changes', async () => {
   expect((await requestGrantFor(firstClient, 'by-file')).json).toMatchObject({ Error: 'invalid_grant' });
   await expectBothLog('reloaded', () => folder.configure(withIntegration('by-file')));
-  for (const client of [firstClient, secondClient])
-    expect((await requestGrantFor(client, 'by-file')).status).toBe(200);
+  for (const client of [firstClient, secondClient]) expect((await requestGrantFor(client, 'by-file')).status).toBe(200);
 });
 
 test('SIGHUP to the supervisor reloads both workers', async () => {
   await expectBothLog('reloaded', () => server.signal('SIGHUP'));
-  for (const client of [firstClient, secondClient])
-    expect((await requestGrantFor(client, 'by-file')).status).toBe(200);
+  for (const client of [firstClient, secondClient]) expect((await requestGrantFor(client, 'by-file')).status).toBe(200);
 });
 
 test('O05 an invalid configuration is rejected by both workers with its problems, and the old one stays in use', async () => {
@@ -177,8 +175,7 @@ test('C07 O09 a CRL that is loaded at run time also applies to open connections'
     expect(rejected.status).toBe(401);
     expect(rejected.json).toMatchObject({ Error: 'invalid_client' });
   }
-  for (const client of [firstClient, secondClient])
-    expect((await requestGrantFor(client, 'by-file')).status).toBe(200);
+  for (const client of [firstClient, secondClient]) expect((await requestGrantFor(client, 'by-file')).status).toBe(200);
 
   // A newer CRL replaces the file.
   const next = await issue(folder.ca, { commonName: 'alice' });
@@ -196,15 +193,7 @@ test('O08 keys rotated on the command line are published first and sign later, a
     (JSON.parse(Buffer.from(token.split('.')[0] ?? '', 'base64url').toString()) as { kid: string }).kid;
   let printed = '';
   await expectBothLog('reloaded', async () => {
-    const rotated = await runGatehouse([
-      'keys',
-      'rotate',
-      file,
-      '--publish-before',
-      '1h',
-      '--output',
-      'json',
-    ]);
+    const rotated = await runGatehouse(['keys', 'rotate', file, '--publish-before', '1h', '--output', 'json']);
     expect(rotated).toMatchObject({ code: 0, stderr: '' });
     printed = rotated.stdout;
   });
@@ -236,27 +225,19 @@ test('O08 keys rotated on the command line are published first and sign later, a
     ),
   );
   await expectBothSignWith(next?.kid);
-  for (const client of [firstClient, secondClient])
-    expect(await client.isAccepted(old.access_token)).toBe(true);
+  for (const client of [firstClient, secondClient]) expect(await client.isAccepted(old.access_token)).toBe(true);
   const refreshed = await secondClient.refresh(old.refresh_token);
   expect(refreshed.status, refreshed.text).toBe(200);
   expect(readKid(String(refreshed.json['access_token']))).toBe(next?.kid);
 
   // The supervisor also reads and writes records, and loads the new keys soon after its workers.
   const [, id = ''] = old.refresh_token.split('.');
-  const admin = [
-    '--url',
-    `http://127.0.0.1:${server.adminPort}`,
-    '--token-file',
-    folder.file('data/admin-token'),
-  ];
+  const admin = ['--url', `http://127.0.0.1:${server.adminPort}`, '--token-file', folder.file('data/admin-token')];
   await until(
     'the grant is revoked through the admin API',
     async () => (await runCommand(['grants', 'revoke', id, ...admin])).code === 0,
   );
-  expect((await firstClient.refresh(String(refreshed.json['refresh_token']))).json['Error']).toBe(
-    'invalid_grant',
-  );
+  expect((await firstClient.refresh(String(refreshed.json['refresh_token']))).json['Error']).toBe('invalid_grant');
 });
 
 test('a setting that the supervisor reads at start is still reported as restart_needed after the workers were replaced', async () => {

@@ -46,11 +46,7 @@ export const countEvents = (server: ServeProcess, event: string): number =>
   server.log.filter((line) => line.event === event).length;
 
 /** Makes a change, and waits until both workers have logged this event. */
-export async function waitForBothWorkers(
-  server: ServeProcess,
-  event: string,
-  change: () => void,
-): Promise<void> {
+export async function waitForBothWorkers(server: ServeProcess, event: string, change: () => void): Promise<void> {
   const from = server.log.length;
   change();
   await until(`both workers have logged ${event}`, () => {
@@ -60,10 +56,7 @@ export async function waitForBothWorkers(
 }
 
 /** Restarts the workers with SIGUSR2 under load, `rounds` times. */
-export async function restartWorkers(
-  rounds: number,
-  clients?: Parameters<typeof startWorkerLoad>[2],
-): Promise<void> {
+export async function restartWorkers(rounds: number, clients?: Parameters<typeof startWorkerLoad>[2]): Promise<void> {
   const { folder, server } = await startWorkers();
   const load = await startWorkerLoad(folder, server, clients);
   for (let round = 1; round <= rounds; round += 1) {

@@ -25,11 +25,7 @@ export interface Counts {
 }
 
 /** Runs `count` rounds, `concurrency` at a time. */
-async function runRounds(
-  count: number,
-  concurrency: number,
-  round: (index: number) => Promise<void>,
-): Promise<void> {
+async function runRounds(count: number, concurrency: number, round: (index: number) => Promise<void>): Promise<void> {
   let next = 0;
   const run = async (): Promise<void> => {
     while (next < count) await round(next++);
@@ -65,8 +61,7 @@ export function testGrantsOfTwoWorkers(counts: Counts): void {
 
   const auditLines = (event: string, grantId?: string) =>
     server.log.filter(
-      (line) =>
-        line.audit === true && line.event === event && (grantId === undefined || line['grant'] === grantId),
+      (line) => line.audit === true && line.event === event && (grantId === undefined || line['grant'] === grantId),
     );
 
   const readGrantId = ({ refresh_token }: TokenGrant): string => refresh_token.split('.')[1] ?? '';
@@ -82,9 +77,7 @@ export function testGrantsOfTwoWorkers(counts: Counts): void {
       const first = await firstClient.grant();
       const replies = await Promise.all(clients.map((client) => client.refresh(first.refresh_token)));
       expect(replies.filter(({ status }) => status !== 200).map(({ text }) => text)).toEqual([]);
-      const pairs = new Set(
-        replies.map(({ json }) => [json['access_token'], json['refresh_token']].join(' ')),
-      );
+      const pairs = new Set(replies.map(({ json }) => [json['access_token'], json['refresh_token']].join(' ')));
       expect(pairs.size).toBe(1);
       const refreshed = replies[0]?.json as unknown as TokenGrant;
       expect(refreshed.refresh_token).toContain(`.${readGrantId(first)}.2.`);
@@ -103,9 +96,7 @@ export function testGrantsOfTwoWorkers(counts: Counts): void {
       expect(auditLines('refresh_retried', id)).toHaveLength(99);
     }
     // Both workers took part, so this was a race between processes.
-    expect(
-      new Set(ids.flatMap((id) => auditLines('refresh_retried', id)).map((line) => line['worker'])).size,
-    ).toBe(2);
+    expect(new Set(ids.flatMap((id) => auditLines('refresh_retried', id)).map((line) => line['worker'])).size).toBe(2);
   });
 
   test('D03 a confirmed code redeemed at both workers at once yields one grant', async () => {
@@ -137,9 +128,7 @@ export function testGrantsOfTwoWorkers(counts: Counts): void {
         identity: ALICE,
         decidedAt: record.askedAt,
       } as const;
-      expect(await store.devices.replace(id, found.version, confirmed, confirmed.expires + 600)).toBe(
-        'replaced',
-      );
+      expect(await store.devices.replace(id, found.version, confirmed, confirmed.expires + 600)).toBe('replaced');
     }
     await store.close();
 
@@ -167,8 +156,7 @@ export function testGrantsOfTwoWorkers(counts: Counts): void {
   test('R17 after the 200 of a revocation that races with a refresh, neither worker accepts a token of the grant', async () => {
     let raced = 0;
     await runRounds(counts.raced, 4, async (index) => {
-      const [revoker, refresher] =
-        index % 2 === 0 ? [firstClient, secondClient] : [secondClient, firstClient];
+      const [revoker, refresher] = index % 2 === 0 ? [firstClient, secondClient] : [secondClient, firstClient];
       const first = await revoker.grant();
       const refreshing = refresher.refresh(first.refresh_token);
       // In every fourth round the refresh completes first; in the others both run concurrently.

@@ -33,9 +33,7 @@ afterEach(async () => {
 });
 
 test('a backup made while the store is written contains everything acknowledged before it, and can be restored', async () => {
-  await Promise.all(
-    Array.from({ length: 2000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
-  );
+  await Promise.all(Array.from({ length: 2000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)));
   await store.notes.create('keys', { signing: 'abc' }, KEEP_FOREVER);
   await store.revocations.announce({ of: 'client', clientId: 'c', notBefore: NOW, keepUntil: LATER });
   const concurrentWrites = Promise.all(
@@ -95,33 +93,24 @@ test('a restore refuses a folder that contains a store or is in use', async () =
 });
 
 test('a restore from a damaged backup is refused and leaves no store behind', async () => {
-  await Promise.all(
-    Array.from({ length: 1000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
-  );
+  await Promise.all(Array.from({ length: 1000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)));
   await store.backup(backupFile());
   const original = readFileSync(backupFile());
   truncateSync(backupFile(), Math.floor(original.length / 2));
-  await expect(
-    restoreBackup({ from: backupFile(), path: restorePath(), authenticator }),
-  ).rejects.toMatchObject({
+  await expect(restoreBackup({ from: backupFile(), path: restorePath(), authenticator })).rejects.toMatchObject({
     code: 'store_corrupt',
   });
 
   const unknown = Buffer.from(original);
-  for (let at = unknown.indexOf('{"v":1'); at >= 0; at = unknown.indexOf('{"v":1', at))
-    unknown.write('{"v":7', at);
+  for (let at = unknown.indexOf('{"v":1'); at >= 0; at = unknown.indexOf('{"v":1', at)) unknown.write('{"v":7', at);
   writeFileSync(backupFile(), unknown);
-  await expect(
-    restoreBackup({ from: backupFile(), path: restorePath(), authenticator }),
-  ).rejects.toMatchObject({
+  await expect(restoreBackup({ from: backupFile(), path: restorePath(), authenticator })).rejects.toMatchObject({
     code: 'store_corrupt',
   });
   expect(existsSync(join(restorePath(), 'data.mdb'))).toBe(false);
   expect(existsSync(join(restorePath(), 'store.json'))).toBe(false);
   writeFileSync(backupFile(), original);
-  expect((await restoreBackup({ from: backupFile(), path: restorePath(), authenticator })).records).toBe(
-    1000,
-  );
+  expect((await restoreBackup({ from: backupFile(), path: restorePath(), authenticator })).records).toBe(1000);
 });
 
 const tryRestore = (authenticator: RecordAuthenticator): Promise<string> =>
@@ -131,16 +120,12 @@ const tryRestore = (authenticator: RecordAuthenticator): Promise<string> =>
   );
 
 test('a backup with any changed byte is refused, in used pages, unused pages and the MAC', async () => {
-  await Promise.all(
-    Array.from({ length: 50 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
-  );
+  await Promise.all(Array.from({ length: 50 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)));
   await store.backup(backupFile());
   const original = readFileSync(backupFile());
   const step = Math.ceil(original.length / 150);
   const positions = [
-    ...Array.from({ length: 150 }, (_, index) =>
-      Math.min(index * step + (index % step), original.length - 1),
-    ),
+    ...Array.from({ length: 150 }, (_, index) => Math.min(index * step + (index % step), original.length - 1)),
     // Every byte of the trailer.
     ...Array.from({ length: 128 }, (_, index) => original.length - 1 - index),
   ];
@@ -206,9 +191,7 @@ test('records that were altered before the backup was made are counted, and not 
 });
 
 test('an export contains every record of every kind once', async () => {
-  await Promise.all(
-    Array.from({ length: 1200 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
-  );
+  await Promise.all(Array.from({ length: 1200 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)));
   await store.userCodes.create('code', { requestId: 'r' }, LATER);
   await store.notes.create('keys', { signing: 'abc' }, KEEP_FOREVER);
   await store.grants.create('over', testGrant(), NOW);

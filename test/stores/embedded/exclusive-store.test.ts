@@ -47,8 +47,7 @@ describe('a store without other writers', () => {
       };
       for (let attempt = 0; attempt < 3; attempt += 1) expect(revocations.isRevoked(token)).toBe(false);
       await revocations.announce(revocation);
-      for (let attempt = 0; attempt < 3; attempt += 1)
-        expect(revocations.isRevoked(token), revocation.of).toBe(true);
+      for (let attempt = 0; attempt < 3; attempt += 1) expect(revocations.isRevoked(token), revocation.of).toBe(true);
     }
   });
 

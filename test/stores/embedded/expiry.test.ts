@@ -123,9 +123,7 @@ test('a record that is created again while its predecessor is swept is kept', as
 });
 
 test('an unreadable record is kept and reported, and the records behind it are swept', async () => {
-  await Promise.all(
-    Array.from({ length: 500 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
-  );
+  await Promise.all(Array.from({ length: 500 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)));
   const setText = async (text: string): Promise<string> => {
     await store.close();
     const raw = openRawEmbedded(folder.path);
@@ -143,9 +141,7 @@ test('an unreadable record is kept and reported, and the records behind it are s
 });
 
 test('sweeping thousands of records does not block the event loop', async () => {
-  await Promise.all(
-    Array.from({ length: 5000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)),
-  );
+  await Promise.all(Array.from({ length: 5000 }, (_, index) => store.grants.create(`g${index}`, testGrant(), LATER)));
   clock.at(LATER);
   let iterations = 0;
   const timer = setInterval(() => {

@@ -87,8 +87,7 @@ async function createFilledStore(grants = 3000): Promise<void> {
 /** Counts the used pages; the file also has preallocated space for later writes. */
 const countUsedPages = (bytes: Buffer): number => {
   let pages = Math.floor(bytes.length / 4096);
-  while (pages > 2 && bytes.subarray((pages - 1) * 4096, pages * 4096).every((byte) => byte === 0))
-    pages -= 1;
+  while (pages > 2 && bytes.subarray((pages - 1) * 4096, pages * 4096).every((byte) => byte === 0)) pages -= 1;
   return pages;
 };
 
@@ -133,9 +132,7 @@ test('S18 a data file with garbage is not opened', async () => {
     const damaged = Buffer.from(original);
     damaged.fill(0xa5, from, from + length);
     writeFileSync(dataFile(), damaged);
-    expect((await expectFault(openOwnerStore(folder.path))).code, `garbage from ${from}`).toBe(
-      'store_corrupt',
-    );
+    expect((await expectFault(openOwnerStore(folder.path))).code, `garbage from ${from}`).toBe('store_corrupt');
   }
 });
 
@@ -162,10 +159,7 @@ test('S18 a record of an unknown format is an error, never "not found"', async (
   for (let at = bytes.indexOf(old); at >= 0; at = bytes.indexOf(old, at + 1)) bytes.write('{"v":2', at);
   writeFileSync(dataFile(), bytes);
   const newer = await openOwnerStore(folder.path);
-  for (const operation of [
-    newer.notes.read('n'),
-    newer.notes.create('n', { mark: 'again' }, Number.MAX_SAFE_INTEGER),
-  ])
+  for (const operation of [newer.notes.read('n'), newer.notes.create('n', { mark: 'again' }, Number.MAX_SAFE_INTEGER)])
     await expect(operation).rejects.toMatchObject({ code: 'store_record_unreadable' });
   await newer.close();
 });

@@ -40,8 +40,7 @@ const getResult = async (operation: Promise<unknown>): Promise<string> => {
 
 /** Creates grants until it fails. */
 const fillStore = async (store: Store): Promise<void> => {
-  for (let count = 0; count < 20_000; count += 1)
-    await store.grants.create(`fill-${count}`, testGrant(), LATER);
+  for (let count = 0; count < 20_000; count += 1) await store.grants.create(`fill-${count}`, testGrant(), LATER);
 };
 
 test('S16 on a full disk writes fail with a clear error, nothing acknowledged is lost, reads continue, and writes work again when there is space', async (context) => {
@@ -70,20 +69,14 @@ test('S16 on a full disk writes fail with a clear error, nothing acknowledged is
     );
   expect([...faults]).toEqual(['store_full']);
   expect(written.length).toBeGreaterThan(100);
-  await until(
-    'the probe reports the full disk',
-    async () => (await getResult(store.probe())) === 'store_full',
-  );
+  await until('the probe reports the full disk', async () => (await getResult(store.probe())) === 'store_full');
   for (const id of written) expect((await store.grants.read(id))?.record.id).toBe(id);
 
   await store.close();
   store = await openOwnerStore(path, () => time);
   for (const id of written) expect(await store.grants.read(id)).toBeDefined();
   await until('the disk is still full', async () => (await getResult(fillStore(store))) === 'store_full');
-  await until(
-    'the probe reports the full disk',
-    async () => (await getResult(store.probe())) === 'store_full',
-  );
+  await until('the probe reports the full disk', async () => (await getResult(store.probe())) === 'store_full');
   await store.revocations.announce({ of: 'grant', grantId: 'g0', belowGeneration: 9, keepUntil: LATER });
 
   rmSync(ballast);
@@ -201,9 +194,7 @@ test('a store at its configured limit refuses new grants, but still accepts revo
   expect(codes.indexOf('store_full')).toBeGreaterThan(500);
   const found = await store.grants.read('g0');
   if (found === undefined) throw new Error('grant not found');
-  expect(await store.grants.replace('g0', found.version, testGrant({ revokedAt: NOW }), LATER)).toBe(
-    'replaced',
-  );
+  expect(await store.grants.replace('g0', found.version, testGrant({ revokedAt: NOW }), LATER)).toBe('replaced');
   await store.revocations.announce({ of: 'grant', grantId: 'g0', belowGeneration: 9, keepUntil: LATER });
 
   time = LATER;

@@ -29,9 +29,7 @@ describe('S15 clocks', () => {
       // Also for the probe of the chart: another replica can issue tokens.
       expect(await getReadiness('?exclude=store')).toBe(503);
       expect(await getReadiness('?exclude=clock')).toBe(200);
-      await eventually(() =>
-        expect(gateway.logLines.join()).toMatch(/differ by [34]\d\.\d s; no tokens are issued/),
-      );
+      await eventually(() => expect(gateway.logLines.join()).toMatch(/differ by [34]\d\.\d s; no tokens are issued/));
       // With the clock ahead, the token is still valid; with the clock behind, it was issued in the future.
       expect(await call(gateway, grant)).toBe(step > 0 ? 200 : 401);
       // Revocation does not depend on the clock.
@@ -44,9 +42,7 @@ describe('S15 clocks', () => {
       gateway.clock.advance(-step);
       expect(await call(gateway, grant)).toBe(200);
       await eventually(async () => expect(await getReadiness()).toBe(200));
-      await eventually(() =>
-        expect(gateway.logLines.join()).toMatch(/clocks of Redis and this host agree again/),
-      );
+      await eventually(() => expect(gateway.logLines.join()).toMatch(/clocks of Redis and this host agree again/));
       expect(await call(gateway, await gateway.grant())).toBe(200);
     }
     expect((await gateway.refresh(grant.refresh_token)).status).toBe(200);
@@ -113,11 +109,7 @@ describe('S15 clocks', () => {
     ahead.clock.advance(20);
     const grant = await ahead.grant();
     const { store } = other.server;
-    await revokeAllGrants(
-      { store, now: () => other.clock.now() },
-      { of: 'identity', identity: ALICE },
-      86_400,
-    );
+    await revokeAllGrants({ store, now: () => other.clock.now() }, { of: 'identity', identity: ALICE }, 86_400);
     expect(await call(other, grant)).toBe(401);
     for (const gateway of [ahead, other]) {
       const refresh = await gateway.refresh(grant.refresh_token);

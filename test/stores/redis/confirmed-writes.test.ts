@@ -37,8 +37,7 @@ test('S08 a write is not confirmed if its connection is lost before the replicas
   const third = await startRedis(['--replicaof', '127.0.0.1', String(pair.replica.port)]);
   try {
     const atReplica = new Redis(pair.replica.port);
-    const isFollowing = async (): Promise<boolean> =>
-      /state=online/.test(await atReplica.info('replication'));
+    const isFollowing = async (): Promise<boolean> => /state=online/.test(await atReplica.info('replication'));
     await until('the second replica is online', isFollowing, 30).finally(() => atReplica.disconnect());
     expect(await store.grants.create('before', testGrant(), later)).toBe('created');
     pair.partition();
@@ -46,10 +45,7 @@ test('S08 a write is not confirmed if its connection is lost before the replicas
       () => 'created',
       (error: Fault) => error.code,
     );
-    await until(
-      'the primary has the write',
-      async () => (await pair.admin.exists('gh:{unconfirmed}:g')) === 1,
-    );
+    await until('the primary has the write', async () => (await pair.admin.exists('gh:{unconfirmed}:g')) === 1);
     // WAIT is repeated on the next connection, to a server that does not have the write.
     await pair.promote([relay]);
     expect(await outcome).toBe('store_unavailable');

@@ -20,9 +20,7 @@ import {
 test('a write succeeds once the replica has it; otherwise it fails, and a retry converges', async () => {
   const { primary, replica, atPrimary, atReplica } = await startReplicatedRedis();
   const store = await openReplicated(primary.url);
-  await Promise.all(
-    Array.from({ length: 200 }, (_, index) => store.grants.create(`g${index}`, testGrant(), later)),
-  );
+  await Promise.all(Array.from({ length: 200 }, (_, index) => store.grants.create(`g${index}`, testGrant(), later)));
   for (let index = 0; index < 200; index += 1) expect(await atReplica.exists(`gh:{g${index}}:g`)).toBe(1);
 
   const found = await store.grants.read('g0');

@@ -56,9 +56,7 @@ describe('attempts to connect that fail while Redis is stopped', () => {
     const successor = await startServer(demoted.port);
     expect(await Promise.all(commands)).toEqual(['OK', 'OK', 'OK']);
     const keys = ['the first', 'after the close', 'after failed attempts'];
-    expect(await (await connectTo(successor)).execute((redis) => redis.mget(keys))).toEqual(
-      keys.map(() => 'written'),
-    );
+    expect(await (await connectTo(successor)).execute((redis) => redis.mget(keys))).toEqual(keys.map(() => 'written'));
   });
 
   test('do not keep the client from connecting when Redis is started again', async () => {

@@ -8,17 +8,11 @@ const { common, startServer, connectTo, startGatewayOn, startRelay, startPair } 
 test('S04 two gateways switch away from a demoted primary: the first refresh afterwards succeeds', async () => {
   const { primary, replica } = await startPair();
   const relays = [await startRelay(primary.port), await startRelay(primary.port)] as const;
-  const [first, other] = [
-    await startGatewayOn(redisUrl(relays[0])),
-    await startGatewayOn(redisUrl(relays[1])),
-  ];
+  const [first, other] = [await startGatewayOn(redisUrl(relays[0])), await startGatewayOn(redisUrl(relays[1]))];
   const [validGrant, revokedGrant] = [await first.grant(), await first.grant()];
   expect((await revoke(other, revokedGrant)).status).toBe(200);
   await eventually(async () => {
-    const [atPrimary, atReplica] = [
-      await connectTo(primary.port).dbsize(),
-      await connectTo(replica.port).dbsize(),
-    ];
+    const [atPrimary, atReplica] = [await connectTo(primary.port).dbsize(), await connectTo(replica.port).dbsize()];
     expect(atReplica).toBe(atPrimary);
   });
 
@@ -35,9 +29,9 @@ test('S04 two gateways switch away from a demoted primary: the first refresh aft
   expect(await call(first, retried.json as unknown as TokenGrant)).toBe(200);
   const late = await first.grant();
   await eventually(async () => expect((await revoke(other, late)).status).toBe(200));
-  expect([await call(first, late), await call(first, revokedGrant), await call(other, revokedGrant)]).toEqual(
-    [401, 401, 401],
-  );
+  expect([await call(first, late), await call(first, revokedGrant), await call(other, revokedGrant)]).toEqual([
+    401, 401, 401,
+  ]);
   expect(first.auditEvents('refresh_reuse')).toEqual([]);
 });
 
@@ -100,9 +94,7 @@ test('S13 a slow Redis delays grants, but not the verification of tokens', async
   const gateway = await startGatewayOn(redisUrl(relay), store, undefined, 250);
   const grant = await withLongTimeout.grant();
   relay.delayResponses(20, 40);
-  const refreshed = await Promise.all(
-    Array.from({ length: 20 }, () => withLongTimeout.refresh(grant.refresh_token)),
-  );
+  const refreshed = await Promise.all(Array.from({ length: 20 }, () => withLongTimeout.refresh(grant.refresh_token)));
   expect(new Set(refreshed.map(({ status }) => status))).toEqual(new Set([200]));
   expect(new Set(refreshed.map(({ json }) => json['refresh_token'])).size).toBe(1);
   relay.set('black hole');

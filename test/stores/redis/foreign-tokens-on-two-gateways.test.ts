@@ -63,10 +63,7 @@ test('a token revoked by its jti is refused by every replica, also when it was s
   const token = await issuer.sign(claims);
   const other = await issuer.sign({ sub: 'dave', jti: 'two' });
   expect(await callAll(token)).toEqual([200, 200]);
-  expect(await revoke({ issuer: 'corp', jti: 'one' })).toEqual([
-    200,
-    { ended: { issuer: 'corp', jti: 'one' } },
-  ]);
+  expect(await revoke({ issuer: 'corp', jti: 'one' })).toEqual([200, { ended: { issuer: 'corp', jti: 'one' } }]);
   expect(await callAll(token)).toEqual([401, 401]);
   // ECDSA signatures are random: the same claims, other bytes. Later times do not help either.
   const later = Math.floor(Date.now() / 1_000) + 3;

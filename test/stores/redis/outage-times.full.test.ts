@@ -32,12 +32,8 @@ async function startOnRedis(store: SettingsInput['store'] = {}) {
 const OPERATIONS = {
   revoke: (client, { access_token: token }) => client.revoke(token),
   refresh: (client, { refresh_token: token }) => client.refresh(token),
-  issue: (client) =>
-    client.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files:read' }),
-} as const satisfies Record<
-  string,
-  (client: ReturnType<typeof connect>, grant: TokenGrant) => Promise<Reply>
->;
+  issue: (client) => client.post('/Authorize/Certificate', { client_id: 'report-runner', scope: 'files:read' }),
+} as const satisfies Record<string, (client: ReturnType<typeof connect>, grant: TokenGrant) => Promise<Reply>>;
 
 const STOPS = {
   'does not respond': (redis: RedisServer) => redis.pause(),

@@ -28,9 +28,7 @@ describe('S11 with exactly the documented permissions', () => {
     const codes = await steps.requestCodes();
     expect((await steps.decideInBrowser(codes)).status).toBe(200);
     expect((await steps.exchange(codes.device_code)).status).toBe(200);
-    expect((await gateway.server.store.grantIndex.list({ identity: ALICE, limit: 10 })).grants).not.toEqual(
-      [],
-    );
+    expect((await gateway.server.store.grantIndex.list({ identity: ALICE, limit: 10 })).grants).not.toEqual([]);
     expect((await gateway.server.store.grantIndex.list({ limit: 10 })).grants).toBeDefined();
     expect((await revoke(gateway, grant)).status).toBe(200);
     await revokeAllGrants(
@@ -62,9 +60,7 @@ describe('S11 with exactly the documented permissions', () => {
   test('one server', async () => {
     const server = await startServer();
     await connectTo(server.port).call('ACL', 'SETUSER', 'gatehouse', ...readRules());
-    await useGateway(
-      await startGatewayOn(`redis://gatehouse:PASSWORD@127.0.0.1:${server.port}`, {}, withRateLimits),
-    );
+    await useGateway(await startGatewayOn(`redis://gatehouse:PASSWORD@127.0.0.1:${server.port}`, {}, withRateLimits));
     expect(documentedKeys).toHaveLength(15);
     expect(await listUndocumentedKeys(server.port)).toEqual([]);
     expect(await connectTo(server.port).dbsize()).toBeGreaterThan(8);

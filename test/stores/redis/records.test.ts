@@ -108,9 +108,7 @@ describe('when the connection to Redis fails', () => {
   test('S02 while Redis is unreachable every operation fails and is never "not found"; afterwards it recovers', async () => {
     await grants.create('a', testGrant(), LATER);
     relay.set('refuse');
-    await retryUntilSuccess(async () =>
-      expect(await getFaultCode(grants.read('a'))).toBe('store_unavailable'),
-    );
+    await retryUntilSuccess(async () => expect(await getFaultCode(grants.read('a'))).toBe('store_unavailable'));
     expect(await getFaultCode(grants.read('nobody'))).toBe('store_unavailable');
     expect(await getFaultCode(grants.create('b', testGrant(), LATER))).toBe('store_unavailable');
     relay.set('pass');
@@ -133,9 +131,7 @@ describe('when the connection to Redis fails', () => {
     vi.advanceTimersByTime(3 * LONG_TIMEOUT);
     vi.useRealTimers();
     // Without a connection commands fail at once.
-    await retryUntilSuccess(async () =>
-      expect(await getFaultMessage(grants.read('a'))).toMatch(/connection is down/),
-    );
+    await retryUntilSuccess(async () => expect(await getFaultMessage(grants.read('a'))).toMatch(/connection is down/));
     relay.set('pass');
     await retryUntilSuccess(() => grants.read('a'));
   });

@@ -33,19 +33,12 @@ export async function startReplicatedRedis(): Promise<ReplicatedRedis> {
     return redis;
   };
   const [atPrimary, atReplica] = [connectTo(primary.port), connectTo(replica.port)];
-  await until(
-    'the replica is online',
-    async () => /state=online/.test(await atPrimary.info('replication')),
-    30,
-  );
+  await until('the replica is online', async () => /state=online/.test(await atPrimary.info('replication')), 30);
   return { primary, replica, relay, atPrimary, atReplica };
 }
 
 /** Timeouts are long; `endWaits` ends a WAIT where a test needs an unconfirmed write. */
-export async function openReplicated(
-  url: string,
-  changes: Partial<RedisStoreOptions> = {},
-): Promise<RedisStore> {
+export async function openReplicated(url: string, changes: Partial<RedisStoreOptions> = {}): Promise<RedisStore> {
   const store = await openRedisStore({
     authenticator: testAuthenticator(),
     url,

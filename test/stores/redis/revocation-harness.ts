@@ -17,8 +17,7 @@ export const expectFault = (work: () => unknown): Promise<Fault> =>
     },
     (error: Fault) => error,
   );
-export const eventually = <T>(check: () => T): Promise<T> =>
-  vi.waitFor(check, { timeout: 15_000, interval: 10 });
+export const eventually = <T>(check: () => T): Promise<T> => vi.waitFor(check, { timeout: 15_000, interval: 10 });
 
 /** Stores on a Redis server per test, with a clock that can be advanced. */
 export function revocationsOnRedis() {

@@ -3,20 +3,8 @@ import { randomGrantId } from '../../../src/grants/issue.ts';
 import { startRedis } from '../../support/redis-server.ts';
 import { eventually, PARTITION_SECONDS, revocationsOnRedis } from './revocation-harness.ts';
 
-const {
-  server,
-  relay,
-  admin,
-  now,
-  advance,
-  open,
-  openThroughRelay,
-  closeAll,
-  bearer,
-  revoke,
-  isRefused,
-  markAsUsed,
-} = revocationsOnRedis();
+const { server, relay, admin, now, advance, open, openThroughRelay, closeAll, bearer, revoke, isRefused, markAsUsed } =
+  revocationsOnRedis();
 
 test('V09 a flushed Redis is repopulated by the replicas, and no revoked token is accepted again', async () => {
   await markAsUsed();
@@ -102,8 +90,7 @@ test('V11 entries lost in a failover are restored by the replicas that knew them
 test('V09 tokens issued in the second in which an empty Redis is first used are rejected, later ones accepted', async () => {
   const before = Math.floor(now());
   const store = await open();
-  const isRevoked = (issuedAt: number): boolean =>
-    store.revocations.isRevoked(bearer(randomGrantId(), issuedAt));
+  const isRevoked = (issuedAt: number): boolean => store.revocations.isRevoked(bearer(randomGrantId(), issuedAt));
   expect([isRevoked(before), isRevoked(Math.floor(now()))]).toEqual([true, false]);
 });
 
@@ -205,8 +192,7 @@ test('a tampered log position does not hide revocations from a replica', async (
   const first = await open();
   const second = await open({ onFault: ({ message }) => void faults.push(message) });
   const ahead = '99999999999999-0';
-  const moveAhead = (): Promise<unknown> =>
-    admin().execute((redis) => redis.hset('{gh}:head', 'last', ahead));
+  const moveAhead = (): Promise<unknown> => admin().execute((redis) => redis.hset('{gh}:head', 'last', ahead));
   const getAppliedPositions = async (): Promise<readonly string[]> =>
     Object.values(await admin().execute((redis) => redis.hgetall('{gh}:replicas')));
   await moveAhead();

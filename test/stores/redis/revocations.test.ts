@@ -50,11 +50,7 @@ describe('a revocation applies on every replica', () => {
   });
 
   test('V13 the clocks of replicas do not change the order of revocations and tokens', async () => {
-    const stores = [
-      await open(),
-      await open({ clock: () => now() - 25 }),
-      await open({ clock: () => now() + 25 }),
-    ];
+    const stores = [await open(), await open({ clock: () => now() - 25 }), await open({ clock: () => now() + 25 })];
     for (let round = 0; round < 30; round += 1) {
       const before = stores.map(({ revocations }) => revocations.getLastNumber());
       const announcer = stores[round % 3] ?? stores[0];

@@ -48,22 +48,17 @@ const getProblems = async (opening: Promise<unknown>): Promise<string> => {
 
 /** Exactly the permissions that docs/storage.md documents. */
 const PAGE = readFileSync(join(import.meta.dirname, '../../../docs/storage.md'), 'utf8');
-const [, ALLOWED = ''] =
-  /^ACL SETUSER gatehouse on >PASSWORD ~gh:\* ~\{gh\}:\* (-@all .*)$/m.exec(PAGE) ?? [];
+const [, ALLOWED = ''] = /^ACL SETUSER gatehouse on >PASSWORD ~gh:\* ~\{gh\}:\* (-@all .*)$/m.exec(PAGE) ?? [];
 const setUser = async (server: RedisServer, rules: string): Promise<string> => {
   const admin = await connectRedis({ url: server.url, name: 'test', commandTimeout: 5_000 });
-  await admin.execute((redis) =>
-    redis.acl('SETUSER', 'gh', 'on', '>pw', '~gh:*', '~{gh}:*', ...rules.split(' ')),
-  );
+  await admin.execute((redis) => redis.acl('SETUSER', 'gh', 'on', '>pw', '~gh:*', '~{gh}:*', ...rules.split(' ')));
   admin.close();
   return `redis://gh:pw@127.0.0.1:${server.port}`;
 };
 
 test('S06 a server that may evict records is rejected, and the message names the setting', async () => {
   const server = await startServer('--maxmemory-policy', 'allkeys-lru');
-  expect(await getProblems(openTestStore(server.url))).toMatch(
-    /maxmemory-policy is allkeys-lru.*set it to noeviction/,
-  );
+  expect(await getProblems(openTestStore(server.url))).toMatch(/maxmemory-policy is allkeys-lru.*set it to noeviction/);
 });
 
 test('S11 a user without permission for some commands is refused, and the message names each of them', async () => {
@@ -74,9 +69,7 @@ test('S11 a user without permission for some commands is refused, and the messag
   expect(problems).toMatch(/may not run XADD/);
   expect(problems).toMatch(/may not run ZADD/);
   expect(problems).not.toMatch(/may not run (?:GET|SET|HSET|EVALSHA)\b/);
-  expect(await getProblems(openTestStore(await setUser(server, `${ALLOWED} -evalsha`)))).toMatch(
-    /may not run EVALSHA/,
-  );
+  expect(await getProblems(openTestStore(await setUser(server, `${ALLOWED} -evalsha`)))).toMatch(/may not run EVALSHA/);
 });
 
 test('S11 the documented commands suffice for all operations of a store', async () => {
@@ -117,9 +110,7 @@ test('S01 a wrong password or an unsupported URL is refused at once, and the mes
   const problems = await getProblems(openTestStore(`redis://:wrong-horse@127.0.0.1:${server.port}`));
   expect(problems).toMatch(/rejected the user name or password/);
   expect(problems).not.toMatch(/horse/);
-  expect(await getProblems(openTestStore('redis+sentinel://secret-horse@127.0.0.1'))).toMatch(
-    /unsupported URL format/,
-  );
+  expect(await getProblems(openTestStore('redis+sentinel://secret-horse@127.0.0.1'))).toMatch(/unsupported URL format/);
 });
 
 test('S06 a start whose connection is lost waits for Redis, like one that never connected', async () => {

@@ -59,22 +59,18 @@ test('on a cluster of three nodes, records are on all nodes and revocations appl
   const clients = await Promise.all(nodes.map(connectTo));
   const [first, second] = [await openStore(url), await openStore(url)];
   const ids = Array.from({ length: 120 }, randomGrantId);
-  expect(
-    new Set(await Promise.all(ids.map((id) => first.grants.create(id, testGrant({ id }), later)))),
-  ).toEqual(new Set(['created']));
+  expect(new Set(await Promise.all(ids.map((id) => first.grants.create(id, testGrant({ id }), later))))).toEqual(
+    new Set(['created']),
+  );
   expect(await second.grants.create(ids[0] ?? '', testGrant(), later)).toBe('taken');
   for (const id of ids) {
     const found = await second.grants.read(id);
     if (found === undefined) throw new Error('grant not found');
-    expect(await second.grants.replace(id, found.version, testGrant({ id, generation: 2 }), later)).toBe(
-      'replaced',
-    );
+    expect(await second.grants.replace(id, found.version, testGrant({ id, generation: 2 }), later)).toBe('replaced');
   }
   const query = { identity: testGrant().identity, limit: 50 };
   expect((await everyGrant(second.grantIndex, query)).map(({ id }) => id)).toEqual(ids.toSorted());
-  expect(await everyGrant(second.grantIndex, { clientId: testGrant().clientId, limit: 50 })).toHaveLength(
-    120,
-  );
+  expect(await everyGrant(second.grantIndex, { clientId: testGrant().clientId, limit: 50 })).toHaveLength(120);
   for (const client of clients) expect(await client.execute((redis) => redis.dbsize())).toBeGreaterThan(10);
   for (const id of ids.slice(0, 30)) {
     await revoke(first, id);
@@ -137,12 +133,10 @@ test('S12 TLS with a client certificate works; without one, or with a server of 
   const tls = { ca: ca.pem, cert: client.pem, key: client.keyPem, servername: 'localhost' };
   const store = await openStore(url, { connection: { tls } });
   expect(await store.grants.create('a', testGrant(), later)).toBe('created');
-  await expect(
-    openStore(url, { connection: { tls: { ca: ca.pem, servername: 'localhost' } } }),
-  ).rejects.toThrow(/^Redis:/);
-  await expect(openStore(url, { connection: { tls: { ...tls, ca: otherCa.pem } } })).rejects.toThrow(
+  await expect(openStore(url, { connection: { tls: { ca: ca.pem, servername: 'localhost' } } })).rejects.toThrow(
     /^Redis:/,
   );
+  await expect(openStore(url, { connection: { tls: { ...tls, ca: otherCa.pem } } })).rejects.toThrow(/^Redis:/);
   await expect(openStore(url, { connection: { tls: { ...tls, servername: 'other.test' } } })).rejects.toThrow(
     /^Redis:/,
   );

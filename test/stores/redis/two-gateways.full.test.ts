@@ -1,17 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  beforeEach,
-  describe,
-  expect,
-  onTestFinished,
-  test,
-  vi,
-} from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
 import type { SettingsInput } from '../../../src/config/schema.ts';
 import { createLogger } from '../../../src/observability/logger.ts';
 import { openGateway } from '../../../src/server/gateway.ts';
@@ -57,8 +47,7 @@ describe('two gateways on one Redis', () => {
   let first: TestGateway;
   let second: TestGateway;
   beforeAll(async () => {
-    const open = (): Promise<TestGateway> =>
-      startGateway(withRedis(server.port), undefined, REDIS_TIMEOUT_MS);
+    const open = (): Promise<TestGateway> => startGateway(withRedis(server.port), undefined, REDIS_TIMEOUT_MS);
     [first, second] = await Promise.all([open(), open()]);
   });
   afterAll(() => Promise.all([first.close(), second.close()]));
@@ -152,8 +141,7 @@ describe('at start', () => {
     });
     const log = createLogger({ level: 'info', format: 'json', write: () => {} });
     const opening = openGateway({ settings, log });
-    const probe = async (path: string): Promise<number> =>
-      (await fetch(`http://127.0.0.1:${adminPort}${path}`)).status;
+    const probe = async (path: string): Promise<number> => (await fetch(`http://127.0.0.1:${adminPort}${path}`)).status;
     await eventually(async () => expect(await probe('/livez')).toBe(200));
     expect([await probe('/readyz'), await probe('/readyz?exclude=store')]).toEqual([503, 503]);
     relay.redirect(server.port);

@@ -57,9 +57,7 @@ test('a Redis that becomes unreachable and recovers: one log line each, with its
   const address = `127.0.0.1:${relay.port}`;
   const [unreachable] = findEvents('store_unreachable');
   expect(unreachable).toMatchObject({ level: 'error', address });
-  expect(unreachable?.['reason']).toMatch(
-    /^(?:the connection is down|connection refused|it does not answer)/,
-  );
+  expect(unreachable?.['reason']).toMatch(/^(?:the connection is down|connection refused|it does not answer)/);
   expect(unreachable).not.toHaveProperty('stack');
   const [recovered] = findEvents('store_reachable');
   expect(recovered).toMatchObject({ level: 'warn', address });

@@ -93,9 +93,7 @@ test('a bearer token and a client certificate are sent to the issuer, but not to
       (request, response) => {
         const { subject } = (request.socket as TLSSocket).getPeerCertificate();
         const { authorization = 'no token' } = request.headers;
-        requests.push(
-          `${name}: ${authorization}, ${subject === undefined ? 'no certificate' : 'certificate'}`,
-        );
+        requests.push(`${name}: ${authorization}, ${subject === undefined ? 'no certificate' : 'certificate'}`);
         response.writeHead(200, JSON_TYPE).end(createBody(port));
       },
     );
@@ -194,15 +192,10 @@ test.each([
 test.each<[string, RequestListener, RegExp]>([
   ['a redirect', (_request, response) => response.writeHead(302, { location: '/other' }).end(), /302/],
   ['an error', (_request, response) => response.writeHead(500).end(), /500/],
-  [
-    'HTML',
-    (_request, response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
-    /JSON/,
-  ],
+  ['HTML', (_request, response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<html>'), /JSON/],
   [
     'too much',
-    (_request, response) =>
-      response.writeHead(200, JSON_TYPE).end(`{"keys":[],"x":"${'.'.repeat(600_000)}"}`),
+    (_request, response) => response.writeHead(200, JSON_TYPE).end(`{"keys":[],"x":"${'.'.repeat(600_000)}"}`),
     /longer than/,
   ],
   [
@@ -220,18 +213,9 @@ test.each<[string, RequestListener, RegExp]>([
     },
     TIMEOUT,
   ],
-])(
-  'a server that responds with %s is refused, in place of keys and of metadata',
-  async (_, onRequest, problem) => {
-    const { fetch, origin, requests } = await startIssuer(
-      () => onRequest,
-      problem === TIMEOUT ? 500 : undefined,
-    );
-    await expect(fetch({ jwksUri: `${origin}/keys` })).rejects.toThrow(problem);
-    await expect(fetch()).rejects.toThrow(problem);
-    expect(requests, 'no redirect is followed').toEqual([
-      '/keys',
-      '/realms/corp/.well-known/openid-configuration',
-    ]);
-  },
-);
+])('a server that responds with %s is refused, in place of keys and of metadata', async (_, onRequest, problem) => {
+  const { fetch, origin, requests } = await startIssuer(() => onRequest, problem === TIMEOUT ? 500 : undefined);
+  await expect(fetch({ jwksUri: `${origin}/keys` })).rejects.toThrow(problem);
+  await expect(fetch()).rejects.toThrow(problem);
+  expect(requests, 'no redirect is followed').toEqual(['/keys', '/realms/corp/.well-known/openid-configuration']);
+});

@@ -97,9 +97,7 @@ test('requests that wait for a fetch are limited, and those that need none are s
   expect(keys.find('k1', 'ES256')).not.toBeInstanceOf(Promise);
   response.resolve();
   const settled = await Promise.allSettled(results);
-  const refusals = settled
-    .filter((result) => result.status === 'rejected')
-    .map(({ reason }) => reason as Fault);
+  const refusals = settled.filter((result) => result.status === 'rejected').map(({ reason }) => reason as Fault);
   expect(refusals).toHaveLength(100);
   expect(new Set(refusals.map(({ code }) => code))).toEqual(new Set(['overloaded']));
   expect(fetches).toBeLessThanOrEqual(4);

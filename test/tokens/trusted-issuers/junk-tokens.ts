@@ -5,10 +5,7 @@ import { createScopeMapping } from '../../../src/tokens/trusted-issuers/claim-ma
 import { IssuerKeys } from '../../../src/tokens/trusted-issuers/issuer-keys.ts';
 import { parseKeySet } from '../../../src/tokens/trusted-issuers/key-set.ts';
 import { TrustedIssuer } from '../../../src/tokens/trusted-issuers/trusted-issuer.ts';
-import {
-  createTrustedTokenReader,
-  TrustedIssuers,
-} from '../../../src/tokens/trusted-issuers/trusted-issuers.ts';
+import { createTrustedTokenReader, TrustedIssuers } from '../../../src/tokens/trusted-issuers/trusted-issuers.ts';
 import { createForeignKey, formatKeySet, signForeign } from '../../support/foreign-issuer.ts';
 import { scope } from '../../support/proxy-harness.ts';
 
@@ -102,10 +99,7 @@ export async function setUpVerification() {
 type Verification = Awaited<ReturnType<typeof setUpVerification>>;
 
 /** A hundred tokens per second of the clock of the issuer's keys; with each hundred, a valid token. */
-export async function floodVerification(
-  { state, reader, read, sign }: Verification,
-  count: number,
-): Promise<void> {
+export async function floodVerification({ state, reader, read, sign }: Verification, count: number): Promise<void> {
   const [fetchesBefore, start] = [state.fetches, state.seconds];
   for (let sent = 0; sent < count; sent += 100) {
     const junk = Array.from({ length: 100 }, (_, index) => read(createJunkToken(ISSUER, index)));
@@ -119,7 +113,5 @@ export async function floodVerification(
   }
   expect(reader.size).toBeLessThanOrEqual(CACHE_SIZE);
   // Documented: three, then one per cooldown for all requests together.
-  expect(state.fetches - fetchesBefore).toBeLessThanOrEqual(
-    2 + Math.ceil((state.seconds - start) / COOLDOWN),
-  );
+  expect(state.fetches - fetchesBefore).toBeLessThanOrEqual(2 + Math.ceil((state.seconds - start) / COOLDOWN));
 }

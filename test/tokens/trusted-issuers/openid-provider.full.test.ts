@@ -82,8 +82,7 @@ const withIssuer =
     trustedIssuers: { corp: { ...(settings.trustedIssuers?.['corp'] as IssuerSettings), ...changes } },
   });
 
-const call = async (token: string, path = '/files/1'): Promise<number> =>
-  (await at.gateway.api(path, token)).status;
+const call = async (token: string, path = '/files/1'): Promise<number> => (await at.gateway.api(path, token)).status;
 const discover = (): Promise<openid.Configuration> =>
   openid.discovery(new URL(at.url), 'jobs', undefined, openid.None(), {
     algorithm: 'oauth2',
@@ -262,11 +261,9 @@ describe('back-channel logout', () => {
       });
       // The second session is still active at the provider: a subject is signed out everywhere.
       expect(await callAll()).toEqual([401, 401, 401, 200]);
-      await expect(openid.refreshTokenGrant(grant.config, String(grant.refresh_token))).rejects.toMatchObject(
-        {
-          error: 'invalid_grant',
-        },
-      );
+      await expect(openid.refreshTokenGrant(grant.config, String(grant.refresh_token))).rejects.toMatchObject({
+        error: 'invalid_grant',
+      });
       await expect(exchange(alice.tokens.access_token)).rejects.toMatchObject({ error: 'invalid_request' });
 
       advance(2);

@@ -32,10 +32,7 @@ const MAPPING: TrustedIssuerOptions['claims'] = {
   scope: ['scope', 'scp', 'roles', '/realm_access/roles'],
 };
 
-const createIssuer = (
-  options: Partial<TrustedIssuerOptions> = {},
-  issuerKeys: IssuerKeys = keys,
-): TrustedIssuer =>
+const createIssuer = (options: Partial<TrustedIssuerOptions> = {}, issuerKeys: IssuerKeys = keys): TrustedIssuer =>
   new TrustedIssuer({
     name: 'corp',
     issuer: CORP,
@@ -68,11 +65,7 @@ const read = async (token: string, issuer = createIssuer(), now = NOW): Promise<
 /** Tests of single checks only need to know whether the token is accepted. */
 const getVerified = (reading: TokenReading | undefined): VerifiedToken | undefined =>
   reading?.rejection === undefined ? reading : undefined;
-async function readFrom(
-  issuers: TrustedIssuers,
-  token: string,
-  now = NOW,
-): Promise<TokenReading | undefined> {
+async function readFrom(issuers: TrustedIssuers, token: string, now = NOW): Promise<TokenReading | undefined> {
   const prepared = issuers.prepare(token, now);
   return typeof prepared === 'function' ? prepared() : prepared;
 }
@@ -107,9 +100,7 @@ describe('a token of a trusted issuer', () => {
   });
 
   test('gets no scope from words that are not mapped, whatever their form', async () => {
-    const verified = await read(
-      await sign({ scope: 'files:read admin:manage openid', roles: ['files:read'] }),
-    );
+    const verified = await read(await sign({ scope: 'files:read admin:manage openid', roles: ['files:read'] }));
     expect(verified?.scope.size).toBe(0);
   });
 
@@ -155,9 +146,7 @@ describe('a token of a trusted issuer', () => {
     const email = 'ceo@example.com';
     for (const identity of ['email', '/email']) {
       expect(await identify({ email }, { identity })).toBeUndefined();
-      expect(
-        await identify({ email, email_verified: false }, { identity, trustsEmail: true }),
-      ).toBeUndefined();
+      expect(await identify({ email, email_verified: false }, { identity, trustsEmail: true })).toBeUndefined();
       expect(await identify({ email, email_verified: true }, { identity })).toBe(`corp:${email}`);
       expect(await identify({ email }, { identity, trustsEmail: true })).toBe(`corp:${email}`);
     }
@@ -362,14 +351,11 @@ describe('refused', () => {
     }
   });
 
-  test.each(['none', 'None', 'HS256', 'RS256', 'ES384', '__proto__', 'constructor'])(
-    'alg %s',
-    async (alg) => {
-      const [, payload, signature] = (await sign()).split('.');
-      expect(await read(`${encode({ alg, kid: 'k1', typ: 'JWT' })}.${payload}.${signature}`)).toBeUndefined();
-      expect(await read(`${encode({ alg, kid: 'k1', typ: 'JWT' })}.${payload}.`)).toBeUndefined();
-    },
-  );
+  test.each(['none', 'None', 'HS256', 'RS256', 'ES384', '__proto__', 'constructor'])('alg %s', async (alg) => {
+    const [, payload, signature] = (await sign()).split('.');
+    expect(await read(`${encode({ alg, kid: 'k1', typ: 'JWT' })}.${payload}.${signature}`)).toBeUndefined();
+    expect(await read(`${encode({ alg, kid: 'k1', typ: 'JWT' })}.${payload}.`)).toBeUndefined();
+  });
 
   test('a token that brings its own key', async () => {
     const own = await createForeignKey('ES256', 'k1');
@@ -421,9 +407,9 @@ describe('refused', () => {
   });
 
   test('longer than any token', async () => {
-    expect(
-      await read(await sign({ groups: Array.from({ length: 2_000 }, (_, index) => `group-${index}`) })),
-    ).toBe(undefined);
+    expect(await read(await sign({ groups: Array.from({ length: 2_000 }, (_, index) => `group-${index}`) }))).toBe(
+      undefined,
+    );
   });
 });
 

@@ -258,8 +258,7 @@ export const englishMessages = {
   quote: (word: string): string => `“${word}”`,
   describePermissions: (verbs: string, resource: string): string => `${verbs} ${resource}`,
   /** Permissions without a verb. */
-  describeOtherPermissions: (permissions: string, resource: string): string =>
-    `use ${resource} (${permissions})`,
+  describeOtherPermissions: (permissions: string, resource: string): string => `use ${resource} (${permissions})`,
   describeBareResource: (resource: string): string => `use ${resource}`,
 };
 

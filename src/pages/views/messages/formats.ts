@@ -2,10 +2,7 @@
  * Formats of lists, dates and times in one locale. The Intl objects are created on use: most processes never render a
  * page, and the locale data takes megabytes.
  */
-export function createFormats(
-  locale: string,
-  underAMinute: { readonly ago: string; readonly ahead: string },
-) {
+export function createFormats(locale: string, underAMinute: { readonly ago: string; readonly ahead: string }) {
   const formatRelative = (seconds: number, sign: 1 | -1): string => {
     const { count, unit } = roundDuration(seconds);
     return new Intl.RelativeTimeFormat(locale).format(sign * count, unit);
@@ -17,9 +14,7 @@ export function createFormats(
       new Intl.DateTimeFormat(locale, { dateStyle: 'long', timeZone }).format(milliseconds),
     /** With the name of the time zone. */
     formatTime: (milliseconds: number, timeZone?: string): string =>
-      new Intl.DateTimeFormat(locale, { ...TIME_OF_DAY, timeZoneName: 'short', timeZone }).format(
-        milliseconds,
-      ),
+      new Intl.DateTimeFormat(locale, { ...TIME_OF_DAY, timeZoneName: 'short', timeZone }).format(milliseconds),
     formatAgo: (seconds: number): string => (seconds < 45 ? underAMinute.ago : formatRelative(seconds, -1)),
     formatIn: (seconds: number): string => (seconds < 45 ? underAMinute.ahead : formatRelative(seconds, 1)),
   };

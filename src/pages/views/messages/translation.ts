@@ -15,10 +15,7 @@ export type Translation = TextsOf<Omit<Messages, keyof Formats | 'language'>> & 
   readonly underAMinute: { readonly ago: string; readonly ahead: string };
 };
 
-export const createMessages = (
-  language: Language,
-  { locale, underAMinute, ...texts }: Translation,
-): Messages => ({
+export const createMessages = (language: Language, { locale, underAMinute, ...texts }: Translation): Messages => ({
   ...(fillIn(englishMessages, texts) as Messages),
   language,
   ...createFormats(locale, underAMinute),
