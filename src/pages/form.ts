@@ -1,6 +1,6 @@
 import { decodeFormFields } from '../http/form-encoding.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
-import type { BodyReadResult } from '../http/read-body.ts';
+import type { BodyReadResult } from '../http/service-request.ts';
 import { isSameOriginForm, type RequestHeaders } from './fetch-metadata.ts';
 
 export type FormFields = ReadonlyMap<string, string>;

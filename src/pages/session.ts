@@ -41,6 +41,22 @@ export const Session = z.strictObject({
 });
 export type Session = Readonly<z.output<typeof Session>>;
 
+/** Without what belongs to the signed-in user. */
+export function withoutSignIn(session: Session): Session {
+  const {
+    identity: _identity,
+    since: _since,
+    signedInFor: _signedInFor,
+    issuedAfter: _issuedAfter,
+    authenticatedAt: _authenticatedAt,
+    shownAs: _shownAs,
+    profile: _profile,
+    assertedGroups: _assertedGroups,
+    ...rest
+  } = session;
+  return rest;
+}
+
 /** `__Host-` binds the cookie to this host and to TLS; browsers reject it over plain HTTP (development). */
 export const sessionCookieName = (publicUrl: string): string =>
   publicUrl.startsWith('https:') ? '__Host-gatehouse' : 'gatehouse';

@@ -27,7 +27,7 @@ import type { RequestContext } from '../../http/request-context.ts';
 import { toAuditFields } from '../../http/service-response.ts';
 import type { FormFields } from '../form.ts';
 import { AUDIENCE_FIELD, type PageDeps, type PageRequest, type PageResponse, SCOPE_FIELD } from '../page-handler.ts';
-import type { Session } from '../session.ts';
+import { type Session, withoutSignIn } from '../session.ts';
 import {
   createTransactionUrls,
   formatAuthorizationResponse,
@@ -213,28 +213,18 @@ function continueOnPages(
   };
 }
 
-/** Requires a signed-in user who is still in the directory. */
-async function requireUser(
-  deps: PageDeps,
-  transaction: Transaction,
-  session: Session,
-): Promise<{ readonly user: User } | { readonly response: PageResponse }> {
-  if (!isSignInSufficient(transaction, session)) return { response: { redirect: '/sign-in' } };
-  const {
-    identity = '',
-    since: _since,
-    signedInFor: _signedInFor,
-    authenticatedAt: _authenticatedAt,
-    shownAs: _shownAs,
-    profile: _profile,
-    assertedGroups,
-    ...signedOut
-  } = session;
-  const user = await deps.grantDeps.users.findByIdentity(identity);
+type FoundUser = { readonly user: User } | { readonly response: PageResponse };
+
+/** A user who is no longer in the directory must sign in again. */
+export async function findSignedInUser({ grantDeps, sessions }: PageDeps, session: Session): Promise<FoundUser> {
+  const user = await grantDeps.users.findByIdentity(session.identity ?? '');
   return user === undefined
-    ? { response: { redirect: '/sign-in', session: deps.sessions.renew(signedOut) } }
-    : { user: addAssertedGroups(deps.grantDeps, user, assertedGroups) };
+    ? { response: { redirect: '/sign-in', session: sessions.renew(withoutSignIn(session)) } }
+    : { user: addAssertedGroups(grantDeps, user, session.assertedGroups) };
 }
+
+const requireUser = async (deps: PageDeps, transaction: Transaction, session: Session): Promise<FoundUser> =>
+  isSignInSufficient(transaction, session) ? findSignedInUser(deps, session) : { response: { redirect: '/sign-in' } };
 
 export async function showAuthorization(
   deps: PageDeps,

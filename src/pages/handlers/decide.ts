@@ -2,13 +2,12 @@ import type { Refusal } from '../../domain/refusal.ts';
 import type { User } from '../../domain/user.ts';
 import { getIntegrationName } from '../../grants/deps.ts';
 import { confirmDevice, denyDevice, mayConfirm, readApprovalRequest } from '../../grants/device-decision.ts';
-import { addAssertedGroups } from '../../grants/issue.ts';
 import type { FormFields } from '../form.ts';
 import type { PageDeps, PageHandler, PageRequest, PageResponse } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import { resultPage, reviewPage } from '../views/device-pages.ts';
 import { endedPage, noticePage } from '../views/notice-pages.ts';
-import { decideAuthorization, showAuthorization } from './authorize.ts';
+import { decideAuthorization, findSignedInUser, showAuthorization } from './authorize.ts';
 
 interface Decision {
   readonly user: User;
@@ -18,25 +17,13 @@ interface Decision {
 /** Requires a device request and a signed-in user who is still in the directory. */
 async function requireDecision(
   deps: PageDeps,
-  { session }: PageRequest,
+  { session: { goal: _goal, ...session } }: PageRequest,
 ): Promise<Decision | { readonly response: PageResponse }> {
-  const {
-    request,
-    identity,
-    since: _since,
-    signedInFor: _signedInFor,
-    authenticatedAt: _authenticatedAt,
-    shownAs: _shownAs,
-    profile: _profile,
-    assertedGroups,
-    goal: _goal,
-    ...rest
-  } = session;
+  const { request } = session;
   if (request === undefined) return { response: { redirect: '' } };
-  if (identity === undefined) return { response: { redirect: '/sign-in' } };
-  const user = await deps.grantDeps.users.findByIdentity(identity);
-  if (user !== undefined) return { user: addAssertedGroups(deps.grantDeps, user, assertedGroups), request };
-  return { response: { redirect: '/sign-in', session: deps.sessions.renew({ ...rest, request }) } };
+  if (session.identity === undefined) return { response: { redirect: '/sign-in' } };
+  const found = await findSignedInUser(deps, session);
+  return 'response' in found ? found : { user: found.user, request };
 }
 
 export const showReview: PageHandler = async (deps, pageRequest) => {

@@ -3,6 +3,7 @@ import { getIntegrationName } from '../../grants/deps.ts';
 import { isAwaitingExchange, listLiveGrants, readLiveGrant, revokeOwnGrant } from '../../grants/user-grants.ts';
 import { getQuery } from '../../http/query.ts';
 import type { FormHandler, PageDeps, PageHandler, PageRequest, PageResponse } from '../page-handler.ts';
+import { withoutSignIn } from '../session.ts';
 import { grantsPage, revokePage } from '../views/grant-pages.ts';
 import { noticePage, renderNotice } from '../views/notice-pages.ts';
 
@@ -11,22 +12,13 @@ type UserResult = { readonly user: User } | { readonly response: PageResponse };
 
 async function requireUser(deps: PageDeps, { context, session }: PageRequest): Promise<UserResult> {
   if (!deps.theme.myGrants) return { response: { page: noticePage(deps, 'notFound') } };
-  const {
-    identity,
-    since: _since,
-    signedInFor: _signedInFor,
-    authenticatedAt: _authenticatedAt,
-    shownAs: _shownAs,
-    profile: _profile,
-    assertedGroups: _assertedGroups,
-    ended: _ended,
-    ...rest
-  } = session;
+  const { identity } = session;
   if (identity === undefined) return { response: { redirect: '/sign-in', session: { ...session, goal: 'grants' } } };
   const user = await deps.grantDeps.users.findByIdentity(identity);
   context.note({ identity });
   if (user !== undefined && !user.disabled) return { user };
-  return { response: { redirect: '/sign-in', session: deps.sessions.renew({ ...rest, goal: 'grants' }) } };
+  const { ended: _ended, ...signedOut } = withoutSignIn(session);
+  return { response: { redirect: '/sign-in', session: deps.sessions.renew({ ...signedOut, goal: 'grants' }) } };
 }
 
 export const showGrants: PageHandler = async (deps, pageRequest) => {

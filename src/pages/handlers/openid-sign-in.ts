@@ -9,7 +9,7 @@ import { isEqualConstantTime } from '../../lib/constant-time.ts';
 import type { Sealer } from '../../ports/sealer.ts';
 import { createSealedCookie, parseCookies } from '../cookies.ts';
 import type { FormHandler, PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
-import { Session } from '../session.ts';
+import { Session, withoutSignIn } from '../session.ts';
 import { Transaction } from '../transaction.ts';
 import { getProviderTitle, redirectPage, signInPage } from '../views/device-pages.ts';
 import { noticePage, tooManyAttemptsPage } from '../views/notice-pages.ts';
@@ -58,6 +58,7 @@ export const startOpenIdSignIn: FormHandler = async (deps, pageRequest, fields) 
     provider: provider.name,
     ...checks,
     expires: Math.floor(deps.grantDeps.now()) + PENDING_LIFETIME,
+    // The next sign-in replaces it, and a cookie has at most 4 KiB.
     session: withoutSignIn(pageRequest.session),
     ...(deps.transaction !== undefined && { transaction: deps.transaction }),
   };
@@ -68,21 +69,6 @@ export const startOpenIdSignIn: FormHandler = async (deps, pageRequest, fields) 
     cookies: [deps.pendingSignInCookie.format(pending, PENDING_LIFETIME)],
   };
 };
-
-/** The next sign-in replaces it, and a cookie has at most 4 KiB. */
-function withoutSignIn(session: Session): Session {
-  const {
-    identity: _identity,
-    since: _since,
-    signedInFor: _signedInFor,
-    authenticatedAt: _authenticatedAt,
-    shownAs: _shownAs,
-    profile: _profile,
-    assertedGroups: _groups,
-    ...rest
-  } = session;
-  return rest;
-}
 
 /** The redirect URI. Each authorization request is completed at most once, whatever the result. */
 export async function handleOpenIdCallback(

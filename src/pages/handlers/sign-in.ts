@@ -9,7 +9,7 @@ import { errorFields, type LogFields } from '../../observability/logger.ts';
 import type { PasswordGuard } from '../../ports/directory.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { FormHandler, PageDeps, PageHandler, PagePath, PageRequest, PageResponse } from '../page-handler.ts';
-import type { Session } from '../session.ts';
+import { type Session, withoutSignIn } from '../session.ts';
 import { isSignInSufficient } from '../transaction.ts';
 import { signInPage } from '../views/device-pages.ts';
 import { sanitizeText } from '../views/html.ts';
@@ -193,41 +193,25 @@ export const submitCertificate: FormHandler = async (deps, pageRequest) => {
   return { page: signInPage(deps, pageRequest, { problem }) };
 };
 
+interface SignIn {
+  readonly user: User;
+  readonly method: string;
+  readonly authenticatedAt?: Epoch;
+  readonly shownAs?: string | undefined;
+  readonly profile?: Profile | undefined;
+  readonly assertedGroups?: AssertedGroups | undefined;
+  readonly auditFields?: LogFields;
+}
+
 /** Changes the id of the session, against session fixation. */
 export async function createSignedInSession(
   deps: PageDeps,
   { context, session }: PageRequest,
-  {
-    user,
-    method,
-    authenticatedAt,
-    shownAs,
-    profile: providerProfile,
-    assertedGroups,
-    auditFields = {},
-  }: {
-    user: User;
-    method: string;
-    authenticatedAt?: Epoch;
-    shownAs?: string | undefined;
-    profile?: Profile | undefined;
-    assertedGroups?: AssertedGroups | undefined;
-    auditFields?: LogFields;
-  },
+  signIn: SignIn,
 ): Promise<Session> {
+  const { user, method, authenticatedAt, shownAs, profile: providerProfile, assertedGroups, auditFields = {} } = signIn;
   const { identity } = user;
-  // Drop what belongs to a user who was signed in before.
-  const {
-    signedInFor: _signedInFor,
-    issuedAfter: _issuedAfter,
-    authenticatedAt: _authenticatedAt,
-    shownAs: _shownAs,
-    profile: _profile,
-    assertedGroups: _assertedGroups,
-    ended: _ended,
-    revoked: _revoked,
-    ...rest
-  } = session;
+  const { ended: _ended, revoked: _revoked, ...rest } = withoutSignIn(session);
   const { name, email } = providerProfile ?? { name: user.userName, email: user.email };
   const profile = createProfile({
     ...(name !== undefined && { name }),

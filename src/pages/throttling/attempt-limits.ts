@@ -1,4 +1,4 @@
-import type { Rate } from '../../domain/rate.ts';
+import type { Rate } from '../../domain/route-limit.ts';
 import { createBoundedCache } from '../../lib/bounded-cache.ts';
 import { createRateLimiter, type MaybePromise, type RateLimiter } from '../../lib/rate-limiter.ts';
 import type { SharedLimits } from '../../ports/shared-limits.ts';
