@@ -2,9 +2,8 @@ import type { RequestListener } from 'node:http';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { clientAccounts } from '../../src/listener/client-accounts.ts';
 import { BodyBuffer, UnreadResponse } from '../../src/proxy/body-buffering.ts';
-import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
 import { startHttpUpstream } from '../support/http-upstream.ts';
-import { type ProxyHarness, rule, startProxyHarness } from '../support/proxy-harness.ts';
+import { type ProxyHarness, rule, startProxyHarness, type TestUpstreamSettings } from '../support/proxy-harness.ts';
 import { connectRaw, type RawClient } from '../support/raw-client.ts';
 import { until } from '../support/until.ts';
 import { chooseVariants } from '../support/variants.ts';
@@ -39,7 +38,7 @@ interface ProxySetup {
   client(): Promise<RawClient>;
 }
 
-async function startProxySetup(kind: Kind, settings: Partial<UpstreamSettings> = {}): Promise<ProxySetup> {
+async function startProxySetup(kind: Kind, settings: TestUpstreamSettings = {}): Promise<ProxySetup> {
   const seen: string[] = [];
   let held = 0;
   let isRevoked = false;

@@ -2,8 +2,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
-import { type ProxyHarness, startProxyHarness } from '../support/proxy-harness.ts';
+import { type ProxyHarness, startProxyHarness, type TestUpstreamSettings } from '../support/proxy-harness.ts';
 import { connectRaw, type RawClient } from '../support/raw-client.ts';
 import { until } from '../support/serve-process.ts';
 
@@ -12,7 +11,7 @@ const HELD = 'GET /public/held HTTP/1.1\r\nHost: a\r\n\r\n';
 
 /** Starts a proxy and occupies all its upstream connections with requests that get no response, or an endless one that is not read. */
 async function startExhaustedProxy(
-  upstreamSettings: Pick<UpstreamSettings, 'connections' | 'timeouts'>,
+  upstreamSettings: Required<Pick<TestUpstreamSettings, 'connections' | 'timeouts'>>,
   request: string,
 ): Promise<ProxyHarness> {
   let requests = 0;

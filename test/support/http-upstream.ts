@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
 import { createCa, issueServer } from './pki.ts';
+import type { TestUpstreamSettings } from './proxy-harness.ts';
 import { tempFolder } from './temp-folder.ts';
 
 /** Starts an upstream over HTTP, or over TLS with a certificate of a new CA. */
@@ -17,7 +17,7 @@ export async function startHttpUpstream(listener: RequestListener, isSecure: boo
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
-  const settings: Partial<UpstreamSettings> = isSecure
+  const settings: TestUpstreamSettings = isSecure
     ? { ca: folder.write('ca.pem', ca.pem), serverName: 'localhost' }
     : {};
   return {

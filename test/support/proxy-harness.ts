@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { type AccessRule, parsePattern, type Requirement } from '../../src/domain/access-rule.ts';
 import type { Integration } from '../../src/domain/integration.ts';
@@ -7,8 +8,10 @@ import type { RequestNotes } from '../../src/http/request-context.ts';
 import { openPublicListener } from '../../src/listener/listener.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { ClientRequest, type RequestEnvironment } from '../../src/proxy/client-request.ts';
+import { LiveStreams } from '../../src/proxy/policy/live-streams.ts';
 import { type ProxyDeps, ReverseProxy } from '../../src/proxy/proxy.ts';
-import type { UpstreamSettings } from '../../src/proxy/upstream/settings.ts';
+import { UpstreamRegistry } from '../../src/proxy/upstream/registry.ts';
+import type { UpstreamSettings } from '../../src/proxy/upstream/targets.ts';
 import { createCa, type IssuedCertificate, issueServer } from './pki.ts';
 
 export function scope(text: string): Scope {
@@ -83,11 +86,30 @@ export interface ProxyHarness {
   close(): Promise<void>;
 }
 
+export type TestUpstreamSettings = Partial<Omit<UpstreamSettings, 'timeouts'>> & {
+  readonly timeouts?: Partial<UpstreamSettings['timeouts']>;
+};
+
+/** With the defaults of the configuration for what is omitted. */
+const createUpstreamSettings = ({ timeouts, ...settings }: TestUpstreamSettings): UpstreamSettings => ({
+  targets: [],
+  timeouts: { connect: 1, headers: 5, idle: 5, events: 3_600, body: 3_600, websocket: 300, ...timeouts },
+  bodyBuffer: 65_536,
+  connections: 8,
+  maxPending: 512,
+  websockets: 1_000,
+  eventStreams: 1_000,
+  ejection: { failures: 3 },
+  rewriteLocation: true,
+  paths: { letterCase: 'unknown', trailingSlash: 'unknown' },
+  ...settings,
+});
+
 export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   readonly upstream: string | readonly string[];
-  readonly upstreamSettings?: Partial<UpstreamSettings>;
+  readonly upstreamSettings?: TestUpstreamSettings;
   /** Additional upstreams. */
-  readonly extraUpstreams?: Readonly<Record<string, UpstreamSettings>>;
+  readonly extraUpstreams?: Readonly<Record<string, TestUpstreamSettings>>;
   /** Access tokens and their contents. */
   readonly tokens?: Readonly<Record<string, VerifiedToken>>;
   /** Serve TLS with a certificate issued by `ca`, and request client certificates. */
@@ -104,7 +126,7 @@ export const RULES: readonly AccessRule[] = [
 
 /** The proxy behind the gateway's real listener, with tokens and revocations from a table. */
 export async function startProxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
-  const { upstream, upstreamSettings, extraUpstreams, tokens = { A: bearer() }, ...rest } = options;
+  const { upstream, upstreamSettings, extraUpstreams = {}, tokens = { A: bearer() }, ...rest } = options;
   const { tls = false, http2 = false, ...deps } = rest;
   const { now = () => NOW, isTrustedPeer = () => false } = deps;
   const notes: RequestNotes[] = [];
@@ -155,17 +177,19 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
     now,
   });
   const integrations = new Map([['report-runner', integration('report-runner', 'files:read,write;reports:read')]]);
+  const revocations = { isRevoked: () => false };
   const proxy = new ReverseProxy({
     rules: RULES,
     upstreams: {
-      default: {
-        targets: typeof upstream === 'string' ? [upstream] : upstream,
-        timeouts: { connect: 1, headers: 5, idle: 5 },
-        connections: 8,
+      default: createUpstreamSettings({
+        targets: typeof upstream === 'string' ? [upstream] : [...upstream],
         ...upstreamSettings,
-      },
-      ...extraUpstreams,
+      }),
+      ...Object.fromEntries(
+        Object.entries(extraUpstreams).map(([name, settings]) => [name, createUpstreamSettings(settings)]),
+      ),
     },
+    registry: new UpstreamRegistry(logger),
     publicUrl: `http://127.0.0.1:${listener.port}`,
     realm: 'gatehouse',
     headers: {
@@ -179,7 +203,17 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
     now,
     log: logger,
     readAccessToken: (token) => tokens[token],
-    revocations: { isRevoked: () => false },
+    revocations,
+    streams: new LiveStreams({ revocations: deps.revocations ?? revocations, now, log: logger }),
+    endStreams: 'upgrades-and-events',
+    quotas: undefined,
+    renderRootPage: undefined,
+    // The certificate of the TLS connection, without validation.
+    getCertificate(context) {
+      const der = context.certificate();
+      return der && { der, fingerprint: hash('sha256', der, 'base64url'), accepted: true };
+    },
+    isCertificateAmbiguous: () => false,
     getIntegration: (clientId) => integrations.get(clientId),
     ...deps,
   });

@@ -1,23 +1,13 @@
-import type { Epoch } from '../../domain/epoch.ts';
-import type { PresentedCertificate } from '../../domain/verified-token.ts';
 import { getHeaderValues } from '../../http/raw-headers.ts';
 import type { Reply } from '../../http/reply.ts';
 import type { RequestContext } from '../../http/request-context.ts';
-import type { Logger } from '../../observability/logger.ts';
 import { createFailureReporter } from '../../observability/report-limiter.ts';
-import {
-  type AccessDecision,
-  authorize,
-  type Caller,
-  findRule,
-  noteDecision,
-  type PolicyContext,
-} from './authorize.ts';
+import type { ProxyConfig } from '../config.ts';
+import { type AccessDecision, authorize, type Caller, findRule, noteDecision } from './authorize.ts';
 import { type Preflight, readPreflight } from './cors.ts';
 import { readCredentials } from './credentials.ts';
 import { createIdentityHeaders, type HeaderPolicy } from './headers.ts';
 import { type OriginalRequest, readOriginalRequest } from './original-request.ts';
-import type { Quotas } from './quotas.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
   createRefusalReply,
@@ -27,28 +17,23 @@ import {
   type ProxyRefusal,
   refuseUndecided,
 } from './refusals.ts';
-import type { ResourceMetadata } from './resource-metadata.ts';
 
-interface ForwardAuthDeps {
-  readonly policy: PolicyContext;
-  readonly realm: string;
+interface ForwardAuthDeps
+  extends Pick<
+    ProxyConfig,
+    | 'policy'
+    | 'realm'
+    | 'isTrustedPeer'
+    | 'getCertificate'
+    | 'isCertificateAmbiguous'
+    | 'resourceMetadata'
+    | 'quotas'
+    | 'now'
+    | 'log'
+  > {
   readonly headers: HeaderPolicy;
-  /** Is this peer a gateway listed in `trustedProxies`? */
-  readonly isTrustedPeer: (peer: string) => boolean;
-  /** The client certificate that the gateway forwards. */
-  readonly getCertificate: (
-    context: RequestContext,
-  ) => PresentedCertificate | undefined | Promise<PresentedCertificate | undefined>;
-  /** Is it ambiguous which client certificate the gateway forwards? */
-  readonly isCertificateAmbiguous: (context: RequestContext) => boolean;
   /** Paths of the token service, which are never forwarded to an API. */
   readonly isServicePath: (path: string) => boolean;
-  /** It is undefined where challenges name no metadata. */
-  readonly resourceMetadata?: ResourceMetadata | undefined;
-  /** The limits of rules; undefined: there are none. */
-  readonly quotas?: Quotas | undefined;
-  readonly now: () => Epoch;
-  readonly log: Logger;
 }
 
 /**

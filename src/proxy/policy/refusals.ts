@@ -93,165 +93,67 @@ export const TOKEN_FAULT_DESCRIPTIONS = {
   not_proof_bound: 'The access token is not bound to a DPoP key; send it with the Bearer scheme.',
 } as const satisfies Record<TokenFault, string>;
 
-const insufficientScope = (description: string): ErrorResponse => ({
-  status: 403,
-  error: 'insufficient_scope',
-  description,
+const respond = (status: number, error: string, description: string): ErrorResponse => ({ status, error, description });
+
+const respondAndClose = (status: number, error: string, description: string): ErrorResponse => ({
+  ...respond(status, error, description),
+  close: true,
 });
 
 const ERROR_RESPONSES: ErrorResponses = {
-  malformed: ({ detail }) => ({
-    status: 400,
-    error: 'invalid_request',
-    description: `The request is not acceptable: ${detail}.`,
-    close: true,
-  }),
-  misdirected: {
-    status: 421,
-    error: 'misdirected_request',
-    description: 'This host is not served here.',
-    close: true,
-  },
+  malformed: ({ detail }) => respondAndClose(400, 'invalid_request', `The request is not acceptable: ${detail}.`),
+  misdirected: respondAndClose(421, 'misdirected_request', 'This host is not served here.'),
   // RFC 9110 §15.5.20: the certificate policy of this host differs from that of the server name in the handshake.
-  misdirected_connection: {
-    status: 421,
-    error: 'misdirected_request',
-    description: 'use a separate connection for this host',
-    close: true,
-  },
-  method_not_allowed: {
-    status: 405,
-    error: 'method_not_allowed',
-    description: 'This method is not served.',
-    close: true,
-  },
-  transfer_coding_unsupported: {
-    status: 501,
-    error: 'not_implemented',
-    description: 'The only supported transfer coding is chunked.',
-    close: true,
-  },
-  expectation_failed: {
-    status: 417,
-    error: 'expectation_failed',
-    description: 'The only supported expectation is 100-continue.',
-    close: true,
-  },
-  target_too_long: {
-    status: 414,
-    error: 'invalid_request',
-    description: 'the request target is too long',
-    close: true,
-  },
+  misdirected_connection: respondAndClose(421, 'misdirected_request', 'use a separate connection for this host'),
+  method_not_allowed: respondAndClose(405, 'method_not_allowed', 'This method is not served.'),
+  transfer_coding_unsupported: respondAndClose(
+    501,
+    'not_implemented',
+    'The only supported transfer coding is chunked.',
+  ),
+  expectation_failed: respondAndClose(417, 'expectation_failed', 'The only supported expectation is 100-continue.'),
+  target_too_long: respondAndClose(414, 'invalid_request', 'the request target is too long'),
   // RFC 6585 §5.
-  head_too_large: {
-    status: 431,
-    error: 'invalid_request',
-    description: 'too many or too large header fields',
-    close: true,
-  },
-  token_missing: { status: 401, error: 'unauthorized', description: 'A bearer token is required.' },
-  token_invalid: ({ fault }) => ({
-    status: 401,
-    error: 'invalid_token',
-    description: TOKEN_FAULT_DESCRIPTIONS[fault],
-  }),
+  head_too_large: respondAndClose(431, 'invalid_request', 'too many or too large header fields'),
+  token_missing: respond(401, 'unauthorized', 'A bearer token is required.'),
+  token_invalid: ({ fault }) => respond(401, 'invalid_token', TOKEN_FAULT_DESCRIPTIONS[fault]),
   // RFC 9449 §7.1.
-  proof_invalid: ({ detail }) => ({
-    status: 401,
-    error: 'invalid_dpop_proof',
-    description: `The DPoP proof is not accepted: ${detail}.`,
-  }),
+  proof_invalid: ({ detail }) => respond(401, 'invalid_dpop_proof', `The DPoP proof is not accepted: ${detail}.`),
   // RFC 9449 §9.
-  proof_nonce_required: {
-    status: 401,
-    error: 'use_dpop_nonce',
-    description: 'Repeat the request with a DPoP proof that contains the nonce of the DPoP-Nonce header.',
-  },
-  no_rule: { status: 404, error: 'not_found', description: 'No route matches this request.' },
-  client_not_allowed: insufficientScope('The integration of this access token is not allowed here.'),
+  proof_nonce_required: respond(
+    401,
+    'use_dpop_nonce',
+    'Repeat the request with a DPoP proof that contains the nonce of the DPoP-Nonce header.',
+  ),
+  no_rule: respond(404, 'not_found', 'No route matches this request.'),
+  client_not_allowed: respond(403, 'insufficient_scope', 'The integration of this access token is not allowed here.'),
   insufficient_scope: ({ scope }) =>
-    insufficientScope(`The access token lacks the required scope: ${formatOAuthScope(scope)}.`),
-  service_worker_script: {
-    status: 403,
-    error: 'service_worker_not_allowed',
-    description: 'No service worker may be registered on the origin of the confirmation pages.',
-  },
-  upgrade_not_allowed: {
-    status: 403,
-    error: 'upgrade_not_allowed',
-    description: 'No protocol upgrade is allowed here.',
-    close: true,
-  },
-  websocket_version: {
-    status: 426,
-    error: 'upgrade_required',
-    description: 'The only WebSocket version served is 13.',
-    close: true,
-  },
-  origin_not_allowed: {
-    status: 403,
-    error: 'origin_not_allowed',
-    description: 'This origin is not allowed.',
-  },
-  body_too_large: {
-    status: 413,
-    error: 'content_too_large',
-    description: 'The request body is too large.',
-    close: true,
-  },
-  client_too_slow: {
-    status: 408,
-    error: 'request_timeout',
-    description: 'The request body did not arrive in time.',
-    close: true,
-  },
-  upstream_failed: {
-    status: 502,
-    error: 'bad_gateway',
-    description: 'The upstream service did not respond properly.',
-  },
-  upstream_too_slow: {
-    status: 504,
-    error: 'gateway_timeout',
-    description: 'The upstream service did not respond in time.',
-  },
-  peer_not_trusted: {
-    status: 403,
-    error: 'access_denied',
-    description: 'This peer is not a trusted proxy.',
-  },
-  original_request_ambiguous: ({ detail }) => ({
-    status: 403,
-    error: 'invalid_request',
-    description: `The original request is ambiguous: ${detail}.`,
-  }),
-  rate_limited: ({ limit }) => ({
-    status: 429,
-    error: 'too_many_requests',
-    description: `Too many requests: the limit "${limit}" of this route is exceeded.`,
-  }),
-  overloaded: {
-    status: 503,
-    error: 'temporarily_unavailable',
-    description: 'Too many requests are waiting; retry.',
-  },
-  too_many_requests_open: {
-    status: 503,
-    error: 'temporarily_unavailable',
-    description: 'too many requests of your network are open; retry later',
-    close: true,
-  },
-  too_many_event_streams: {
-    status: 503,
-    error: 'temporarily_unavailable',
-    description: 'Too many event streams are open; retry.',
-  },
-  unavailable: {
-    status: 503,
-    error: 'temporarily_unavailable',
-    description: 'Authorization is temporarily unavailable; retry.',
-  },
+    respond(403, 'insufficient_scope', `The access token lacks the required scope: ${formatOAuthScope(scope)}.`),
+  service_worker_script: respond(
+    403,
+    'service_worker_not_allowed',
+    'No service worker may be registered on the origin of the confirmation pages.',
+  ),
+  upgrade_not_allowed: respondAndClose(403, 'upgrade_not_allowed', 'No protocol upgrade is allowed here.'),
+  websocket_version: respondAndClose(426, 'upgrade_required', 'The only WebSocket version served is 13.'),
+  origin_not_allowed: respond(403, 'origin_not_allowed', 'This origin is not allowed.'),
+  body_too_large: respondAndClose(413, 'content_too_large', 'The request body is too large.'),
+  client_too_slow: respondAndClose(408, 'request_timeout', 'The request body did not arrive in time.'),
+  upstream_failed: respond(502, 'bad_gateway', 'The upstream service did not respond properly.'),
+  upstream_too_slow: respond(504, 'gateway_timeout', 'The upstream service did not respond in time.'),
+  peer_not_trusted: respond(403, 'access_denied', 'This peer is not a trusted proxy.'),
+  original_request_ambiguous: ({ detail }) =>
+    respond(403, 'invalid_request', `The original request is ambiguous: ${detail}.`),
+  rate_limited: ({ limit }) =>
+    respond(429, 'too_many_requests', `Too many requests: the limit "${limit}" of this route is exceeded.`),
+  overloaded: respond(503, 'temporarily_unavailable', 'Too many requests are waiting; retry.'),
+  too_many_requests_open: respondAndClose(
+    503,
+    'temporarily_unavailable',
+    'too many requests of your network are open; retry later',
+  ),
+  too_many_event_streams: respond(503, 'temporarily_unavailable', 'Too many event streams are open; retry.'),
+  unavailable: respond(503, 'temporarily_unavailable', 'Authorization is temporarily unavailable; retry.'),
 };
 
 export function getErrorResponse<R extends ProxyRefusal['reason']>(refusal: RefusalWithReason<R>): ErrorResponse {

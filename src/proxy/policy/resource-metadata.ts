@@ -30,18 +30,6 @@ interface ResourceMetadataDeps extends ResourceMetadataSettings {
   readonly isServicePath?: (path: string) => boolean;
 }
 
-/** RFC 9728 §2. */
-export interface ResourceDocument {
-  readonly resource: string;
-  readonly authorization_servers: readonly string[];
-  readonly scopes_supported?: readonly string[];
-  readonly bearer_methods_supported: readonly ['header'];
-  readonly tls_client_certificate_bound_access_tokens: boolean;
-  readonly dpop_signing_alg_values_supported?: readonly string[];
-  readonly resource_name?: string;
-  readonly resource_documentation?: string;
-}
-
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] as const;
 const MAX_PATH = 1_024;
 const RESOURCE_URL = /^(https?:\/\/([^/?#\\]+))(\/[^?#]*)?$/;
@@ -68,8 +56,8 @@ export class ResourceMetadata {
     return `${this.#getOrigin(host)}${RESOURCE_METADATA_PATH}${suffix}`;
   }
 
-  /** `path`: what follows the well-known path, in canonical form. Undefined: there is no document. */
-  find(host: string, path: string): ResourceDocument | undefined {
+  /** RFC 9728 §2. `path`: what follows the well-known path, in canonical form. Undefined: there is no document. */
+  find(host: string, path: string) {
     const name = normalizeHost(host);
     const hostRules = this.#listProtectedRules(name);
     const rules = path === '' ? hostRules : this.#findRules(name, path, hostRules);
@@ -83,7 +71,7 @@ export class ResourceMetadata {
         issuer === OWN_ISSUER ? publicUrl : (issuers.get(issuer) ?? []),
       ),
       ...(scopes.length > 0 && { scopes_supported: scopes }),
-      bearer_methods_supported: ['header'],
+      bearer_methods_supported: ['header' as const],
       tls_client_certificate_bound_access_tokens: bindsCertificates,
       ...(proofAlgorithms !== undefined && { dpop_signing_alg_values_supported: proofAlgorithms }),
       ...(title !== undefined && { resource_name: title }),

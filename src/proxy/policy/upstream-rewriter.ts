@@ -1,7 +1,7 @@
 import type { AccessRule } from '../../domain/access-rule.ts';
 import type { RequestTarget } from '../../domain/request-target.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
-import type { UpstreamSettings } from '../upstream/settings.ts';
+import type { UpstreamSettings } from '../upstream/targets.ts';
 import type { AccessDecision } from './authorize.ts';
 import { getOrigins, type LocationRewrite } from './location.ts';
 

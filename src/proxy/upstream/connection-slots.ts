@@ -1,5 +1,5 @@
 import { smallest } from '../../lib/extremes.ts';
-import type { Target } from './targets.ts';
+import type { Target, UpstreamSettings } from './targets.ts';
 
 /** A request that holds a connection slot of a target, or waits for one. */
 export interface SlotHolder {
@@ -13,12 +13,7 @@ export interface SlotHolder {
   onEvicted(): void;
 }
 
-export interface SlotLimits {
-  readonly connections: number;
-  readonly maxPending: number;
-  /** Event streams, which hold none of `connections`. */
-  readonly eventStreams: number;
-}
+type SlotLimits = Pick<UpstreamSettings, 'connections' | 'maxPending' | 'eventStreams'>;
 
 /** The requests of one client: of one identity, or of one network where there is no token. */
 interface Share {

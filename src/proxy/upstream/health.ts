@@ -1,11 +1,12 @@
 import type { Client } from 'undici';
-import type { HealthCheckSettings } from './settings.ts';
-import type { Target, Targets } from './targets.ts';
+import type { Target, Targets, UpstreamSettings } from './targets.ts';
 import { toTlsOptions, type UpstreamTlsFiles } from './tls-files.ts';
 
 /** Checks in a row after which a target is healthy, or unhealthy. */
 const HEALTHY_CHECKS = 2;
 const UNHEALTHY_CHECKS = 3;
+
+type HealthCheckSettings = NonNullable<UpstreamSettings['health']>;
 
 interface HealthTls {
   readonly serverName: string | undefined;

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import type { Logger } from '../../observability/logger.ts';
-import type { UpstreamSettings } from './settings.ts';
+import type { UpstreamSettings } from './targets.ts';
 import { Targets } from './targets.ts';
 import { readUpstreamTlsFiles, type UpstreamTlsFiles } from './tls-files.ts';
 import { Upstream } from './upstream.ts';

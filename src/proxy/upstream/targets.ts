@@ -1,4 +1,10 @@
-import { DEFAULT_EJECTION, type EjectionSettings } from './settings.ts';
+import type { Settings } from '../../config/schema.ts';
+
+/** See `upstreams` in docs/configuration.md. Times in seconds. */
+export interface UpstreamSettings extends Omit<Settings['upstreams'][string], 'url' | 'urls' | 'audience'> {
+  /** Bytes per second at which clients must send a body. */
+  readonly minRate?: number;
+}
 
 /** One of the addresses of an upstream. */
 export interface Target {
@@ -28,8 +34,8 @@ export type TargetEvent =
     }
   | { readonly event: 'target_restored'; readonly target: string };
 
-export interface TargetsOptions {
-  readonly ejection?: EjectionSettings | undefined;
+interface TargetsOptions {
+  readonly ejection: UpstreamSettings['ejection'];
   readonly onEvent?: (event: TargetEvent) => void;
   /** Seconds, monotonic. */
   readonly clock?: () => number;
@@ -54,15 +60,15 @@ const monotonicSeconds = (): number => performance.now() / 1_000;
 export class Targets {
   readonly all: readonly Target[];
   readonly #states: readonly TargetState[];
-  readonly #ejection: EjectionSettings;
+  readonly #maxFailures: number;
   readonly #onEvent: (event: TargetEvent) => void;
   readonly #clock: () => number;
   #nextStart = 0;
 
-  constructor(urls: readonly string[], options: TargetsOptions = {}) {
+  constructor(urls: readonly string[], options: TargetsOptions) {
     this.all = urls.map((url, index) => ({ index, url, pending: 0, streams: 0 }));
     this.#states = urls.map(() => ({ failures: 0, ejections: 0, ejectedUntil: 0, isHealthy: true }));
-    this.#ejection = options.ejection ?? DEFAULT_EJECTION;
+    this.#maxFailures = options.ejection.failures;
     this.#onEvent = options.onEvent ?? (() => {});
     this.#clock = options.clock ?? monotonicSeconds;
   }
@@ -110,11 +116,10 @@ export class Targets {
   /** No connection could be established, or it was closed without a response. */
   reportFailure(target: Target): void {
     const state = this.#getState(target);
-    const { failures } = this.#ejection;
     const now = this.#clock();
     state.failures += 1;
     // Requests that were running when it was ejected fail as well.
-    if (state.failures < failures || state.ejectedUntil > now) return;
+    if (state.failures < this.#maxFailures || state.ejectedUntil > now) return;
     const seconds = Math.min(FIRST_EJECTION * 2 ** Math.min(state.ejections, 30), LONGEST_EJECTION);
     state.ejections += 1;
     state.ejectedUntil = now + seconds;

@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { createSecureContext, type SecureContext } from 'node:tls';
 import { readSettingFile } from '../../lib/read-file.ts';
-import type { UpstreamSettings } from './settings.ts';
+import type { UpstreamSettings } from './targets.ts';
 
 /** The contents of an https upstream's files. */
 export interface UpstreamTlsFiles {

@@ -3,21 +3,15 @@ import type { BodyRateLimits } from '../body-deadline.ts';
 import { ConnectionPool } from './connection-pool.ts';
 import { Slots } from './connection-slots.ts';
 import { watchHealth } from './health.ts';
-import {
-  DEFAULT_BODY_BUFFER,
-  DEFAULT_BODY_SECONDS,
-  DEFAULT_EVENT_STREAMS,
-  DEFAULT_EVENTS_SECONDS,
-  DEFAULT_MAX_PENDING,
-  DEFAULT_MIN_RATE,
-  type UpstreamSettings,
-} from './settings.ts';
-import type { Target, Targets } from './targets.ts';
+import type { Target, Targets, UpstreamSettings } from './targets.ts';
 import { createUpstreamSecureContext, type UpstreamTlsFiles } from './tls-files.ts';
+
+/** Bytes per second. */
+const MIN_BODY_RATE = 240;
 
 /** One upstream: its targets, and the connections to them. */
 export class Upstream {
-  readonly timeouts: UpstreamSettings['timeouts'] & { readonly events: number };
+  readonly timeouts: UpstreamSettings['timeouts'];
   readonly bodyRate: BodyRateLimits;
   readonly bodyBuffer: number;
   readonly targets: Targets;
@@ -28,18 +22,13 @@ export class Upstream {
   readonly #health: { stop(): void } | undefined;
 
   constructor(settings: UpstreamSettings, targets: Targets, tlsFiles: UpstreamTlsFiles) {
-    const { connections, timeouts, serverName } = settings;
-    const { maxPending = DEFAULT_MAX_PENDING, eventStreams = DEFAULT_EVENT_STREAMS } = settings;
+    const { connections, timeouts, serverName, minRate = MIN_BODY_RATE } = settings;
     const secureContext = createUpstreamSecureContext(tlsFiles);
-    this.timeouts = { ...timeouts, events: timeouts.events ?? DEFAULT_EVENTS_SECONDS };
-    this.bodyRate = {
-      idle: timeouts.idle,
-      body: timeouts.body ?? DEFAULT_BODY_SECONDS,
-      minRate: settings.minRate ?? DEFAULT_MIN_RATE,
-    };
-    this.bodyBuffer = settings.bodyBuffer ?? DEFAULT_BODY_BUFFER;
+    this.timeouts = timeouts;
+    this.bodyRate = { idle: timeouts.idle, body: timeouts.body, minRate };
+    this.bodyBuffer = settings.bodyBuffer;
     this.targets = targets;
-    this.#slots = targets.all.map((target) => new Slots(target, { connections, maxPending, eventStreams }));
+    this.#slots = targets.all.map((target) => new Slots(target, settings));
     this.#pools = targets.all.map(
       ({ url, index }) =>
         new ConnectionPool(url, { serverName, secureContext }, connections, () => this.#slots[index]?.release()),

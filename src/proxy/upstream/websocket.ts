@@ -8,8 +8,7 @@ import { getSingleHeader } from '../../http/raw-headers.ts';
 import type { ProxyRefusal } from '../policy/refusals.ts';
 import { isEventStream } from '../policy/upstream-rewriter.ts';
 import { FREE_FACTOR } from './connection-slots.ts';
-import { DEFAULT_EVENTS_SECONDS, type UpstreamSettings } from './settings.ts';
-import { parseTargetUrl, type Target, type Targets } from './targets.ts';
+import { parseTargetUrl, type Target, type Targets, type UpstreamSettings } from './targets.ts';
 import { toTlsOptions, type UpstreamTlsFiles } from './tls-files.ts';
 import { openTunnel, type Tunnel } from './tunnel.ts';
 import { computeAcceptKey } from './websocket-frames.ts';
@@ -47,9 +46,6 @@ export interface PendingUpgrade {
   cancel(refusal: ProxyRefusal, cause: Error): void;
 }
 
-const DEFAULT_MAX_WEBSOCKETS = 1_000;
-const DEFAULT_IDLE_SECONDS = 300;
-
 interface Endpoint {
   readonly target: Target;
   readonly address: ReturnType<typeof createProxyTarget>;
@@ -72,7 +68,7 @@ export class Tunnels {
     const { serverName } = settings;
     this.targets = targets;
     this.timeouts = settings.timeouts;
-    this.#maxPerTarget = settings.websockets ?? DEFAULT_MAX_WEBSOCKETS;
+    this.#maxPerTarget = settings.websockets;
     this.#endpoints = targets.all.map((target) => ({
       target,
       address: createProxyTarget(target, tlsFiles),
@@ -236,7 +232,7 @@ class Handshake implements PendingUpgrade {
 
   /** The client must read within `idle`; an event stream that it has read completely may pause for `events`. */
   #limitPauses(response: IncomingMessage, isEvents: boolean): void {
-    const { idle, events = DEFAULT_EVENTS_SECONDS } = this.#tunnels.timeouts;
+    const { idle, events } = this.#tunnels.timeouts;
     const client = this.#request.socket as Socket;
     const { socket } = response;
     let bytesRead = -1;
@@ -262,7 +258,7 @@ class Handshake implements PendingUpgrade {
     this.#markStream();
     response.headers = toHeaderDict([...buildResponseHeaders(response.rawHeaders, 101), ...UPGRADE_FIELDS]);
     const tunnel = openTunnel(socket as Socket, upstreamSocket, {
-      idleSeconds: timeouts.websocket ?? DEFAULT_IDLE_SECONDS,
+      idleSeconds: timeouts.websocket,
       onClose: () => open.delete(tunnel),
     });
     open.add(tunnel);

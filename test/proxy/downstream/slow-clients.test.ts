@@ -5,10 +5,15 @@ import { type AddressInfo, connect, createServer as createTcpServer, type Socket
 
 import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
-import type { UpstreamSettings } from '../../../src/proxy/upstream/settings.ts';
 import { startHttpUpstream } from '../../support/http-upstream.ts';
 import { sendRequest } from '../../support/https-client.ts';
-import { bearer, type ProxyHarness, rule, startProxyHarness } from '../../support/proxy-harness.ts';
+import {
+  bearer,
+  type ProxyHarness,
+  rule,
+  startProxyHarness,
+  type TestUpstreamSettings,
+} from '../../support/proxy-harness.ts';
 import { until } from '../../support/until.ts';
 import { chooseVariants } from '../../support/variants.ts';
 
@@ -29,7 +34,7 @@ interface ProxySetup {
   release(): void;
 }
 
-async function startProxySetup(kind: Kind, settings: Partial<UpstreamSettings> = {}): Promise<ProxySetup> {
+async function startProxySetup(kind: Kind, settings: TestUpstreamSettings = {}): Promise<ProxySetup> {
   const seen: string[] = [];
   const held = Promise.withResolvers<void>();
   const listener: RequestListener = (request, response) => {

@@ -1,6 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import type { Rate } from '../../../src/domain/rate.ts';
-import type { LimitKey, RouteLimit } from '../../../src/domain/route-limit.ts';
+import type { LimitKey, Rate, RouteLimit } from '../../../src/domain/route-limit.ts';
 import { BucketBudget, RequestLimiter } from '../../../src/lib/request-limiter.ts';
 import type { Caller } from '../../../src/proxy/policy/authorize.ts';
 import { Quota } from '../../../src/proxy/policy/quotas.ts';

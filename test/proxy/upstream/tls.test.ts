@@ -4,9 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createServer, type TLSSocket, type TlsOptions } from 'node:tls';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import type { UpstreamSettings } from '../../../src/proxy/upstream/settings.ts';
 import { createCa, EKU, type IssuedCertificate, issue, issueServer } from '../../support/pki.ts';
-import { rule, startProxyHarness } from '../../support/proxy-harness.ts';
+import { rule, startProxyHarness, type TestUpstreamSettings } from '../../support/proxy-harness.ts';
 import { type RawResponse, rawRequest } from '../../support/raw-client.ts';
 import { startGateway } from '../../support/test-gateway.ts';
 import { startWebSocketUpstream } from '../../support/websocket.ts';
@@ -61,7 +60,7 @@ async function startTlsUpstream(certificate: IssuedCertificate, options: TlsOpti
   return { port, names, connections: () => connections, server };
 }
 
-async function requestThrough(upstream: string, settings: Partial<UpstreamSettings> = {}): Promise<RawResponse> {
+async function requestThrough(upstream: string, settings: TestUpstreamSettings = {}): Promise<RawResponse> {
   const proxy = await startProxyHarness({ upstream, upstreamSettings: settings });
   try {
     return await rawRequest(proxy.port, 'GET /files/1 HTTP/1.1\r\nHost: gate.test\r\nAuthorization: Bearer A\r\n\r\n');
@@ -79,12 +78,7 @@ describe('U12 an https upstream is trusted only with a valid certificate', () =>
     expect((await requestThrough(`https://localhost:${port}`, { ca: trusted })).body).toBe('nobody');
   });
 
-  const wrong: readonly (readonly [
-    string,
-    () => Promise<IssuedCertificate>,
-    () => Partial<UpstreamSettings>,
-    string,
-  ])[] = [
+  const wrong: readonly (readonly [string, () => Promise<IssuedCertificate>, () => TestUpstreamSettings, string])[] = [
     ['of an unknown CA', () => issue(ca, LOCALHOST), () => ({}), 'localhost'],
     [
       'of a CA other than the configured one',
@@ -154,7 +148,7 @@ describe('U12 an https upstream is trusted only with a valid certificate', () =>
       tls: { cert: certificate.pem, key: certificate.keyPem },
     });
     cleanups.push(() => upstream.close());
-    const getHandshakeStatus = async (settings: Partial<UpstreamSettings>): Promise<number> => {
+    const getHandshakeStatus = async (settings: TestUpstreamSettings): Promise<number> => {
       const proxy = await startProxyHarness({
         rules: [rule('/ws/**', 'files:read', { websocket: true })],
         upstream: `https://127.0.0.1:${upstream.port}`,
@@ -203,7 +197,7 @@ describe('the client certificate of gatehouse', () => {
     const wrongKey = await issue(ca, { commonName: 'somebody' });
     const url = 'https://127.0.0.1:9';
     const certificate = writePem('our.pem', clientCertificate.pem);
-    const startProxy = (settings: Partial<UpstreamSettings>) =>
+    const startProxy = (settings: TestUpstreamSettings) =>
       startProxyHarness({ upstream: url, upstreamSettings: settings });
     await expect(startProxy({ certificate, key: writePem('wrong.pem', wrongKey.keyPem) })).rejects.toThrow(
       'upstreams.default.key',
