@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { JsonResponse } from '../http/json-response.ts';
-import type { BodyReadResult } from '../http/read-body.ts';
 import { createJsonReply } from '../http/reply.ts';
+import type { BodyReadResult } from '../http/service-request.ts';
 
 /* The admin listener is a server of Node. */
 

@@ -1,4 +1,7 @@
-import type { Rate } from './rate.ts';
+export interface Rate {
+  readonly burst: number;
+  readonly perSecond: number;
+}
 
 /** What the requests of a route are counted by. */
 export const LIMIT_KEYS = ['identity', 'client', 'address', 'route'] as const;

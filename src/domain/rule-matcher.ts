@@ -1,4 +1,4 @@
-import type { AccessRule, PatternSegment } from './access-rule.ts';
+import { type AccessRule, isAtLeastAsStrict, type PatternSegment } from './access-rule.ts';
 import {
   ALL_DIFFERENCES,
   type Differences,
@@ -18,7 +18,6 @@ import {
   UNKNOWN_COMPARISON,
 } from './path-comparison.ts';
 import type { RequestTarget } from './request-target.ts';
-import { isAtLeastAsStrict } from './rule-strictness.ts';
 
 export interface MatchInput {
   readonly method: string;

@@ -9,7 +9,7 @@ export const UNAUTHORIZED_CLIENT = { status: 400, code: 'unauthorized_client' } 
 export const INVALID_TARGET = { status: 400, code: 'invalid_target' } as const;
 export const INVALID_CLIENT = { status: 401, code: 'invalid_client' } as const;
 
-const describe = <Description>(error: ErrorCode, description: Description) => ({ ...error, description });
+export const describe = <Description>(error: ErrorCode, description: Description) => ({ ...error, description });
 
 /** The errors that both APIs describe alike. */
 export const createCommonErrors = (newGrantHint: string) =>

@@ -1,4 +1,4 @@
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
 import { getQuery } from './query.ts';
 import { getHeaderValues } from './raw-headers.ts';
 import type { HttpRequest } from './request-context.ts';
@@ -19,13 +19,10 @@ export const parseDpopToken = (credentials: string): string | undefined =>
 export function readBearerToken(request: Pick<HttpRequest, 'url' | 'rawHeaders'>): Outcome<string> {
   // RFC 6750 §5.3: tokens do not belong in URLs.
   if (/(?:^|&)(?:access_token|token)=/i.test(decodeLoosely(getQuery(request))))
-    return refused({
-      reason: 'request_malformed',
-      detail: 'Send the access token in the Authorization header, not in the URL.',
-    });
+    return refuseMalformed('Send the access token in the Authorization header, not in the URL.');
   const [value, ...more] = getHeaderValues(request.rawHeaders, 'authorization');
   if (value === undefined) return refused({ reason: 'token_missing' });
-  if (more.length > 0) return refused({ reason: 'request_malformed', detail: 'Send one Authorization header.' });
+  if (more.length > 0) return refuseMalformed('Send one Authorization header.');
   const token = parseBearerToken(value);
   return token === undefined ? refused({ reason: 'token_invalid', fault: 'malformed' }) : ok(token);
 }

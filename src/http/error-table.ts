@@ -11,11 +11,6 @@ interface WireError<R extends RefusalReason = RefusalReason> {
 /** The responses of an API, or of one operation. A missing reason does not compile. */
 export type ErrorTable = { readonly [R in RefusalReason]: WireError<R> };
 
-export const overrideError = <R extends RefusalReason>(
-  row: WireError<R>,
-  changes: Partial<WireError<R>>,
-): WireError<R> => ({ ...row, ...changes });
-
 interface ErrorDetails {
   readonly status: number;
   readonly code: string;

@@ -1,4 +1,4 @@
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refuseMalformed } from '../domain/outcome.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
 import { decodeFormFields } from './form-encoding.ts';
 import { getSingleHeader } from './raw-headers.ts';
@@ -24,8 +24,6 @@ const MEDIA_TYPES: Readonly<Record<Encoding, string>> = {
   form: 'application/x-www-form-urlencoded',
 };
 
-const malformed = (detail: string): Outcome<never> => refused({ reason: 'request_malformed', detail });
-
 export async function readParameters(
   context: RequestContext,
   known: readonly string[],
@@ -43,25 +41,26 @@ export async function readParameters(
     case 'timeout':
       return { status: 408, detail: 'The request body did not arrive in time.' };
     case 'aborted':
-      return malformed('The request body is incomplete.');
+      return refuseMalformed('The request body is incomplete.');
     case 'complete':
       break;
   }
 
   if (encoding === undefined)
-    return malformed(`Content-Type must be ${accepted.map((name) => MEDIA_TYPES[name]).join(' or ')}.`);
+    return refuseMalformed(`Content-Type must be ${accepted.map((name) => MEDIA_TYPES[name]).join(' or ')}.`);
   for (const option of mediaParameters) {
     const [name = '', value = ''] = option.split('=').map((part) => part.trim().toLowerCase());
-    if (name === 'charset' && value.replaceAll('"', '') !== 'utf-8') return malformed('The charset must be UTF-8.');
+    if (name === 'charset' && value.replaceAll('"', '') !== 'utf-8')
+      return refuseMalformed('The charset must be UTF-8.');
   }
   if ((headers['content-encoding'] ?? 'identity').trim().toLowerCase() !== 'identity')
-    return malformed('The request body must not be compressed.');
+    return refuseMalformed('The request body must not be compressed.');
 
   let text: string;
   try {
     text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(body.bytes);
   } catch {
-    return malformed('The request body is not UTF-8.');
+    return refuseMalformed('The request body is not UTF-8.');
   }
   return encoding === 'json' ? parseJsonBody(text, known) : parseFormBody(text, known);
 }
@@ -70,16 +69,16 @@ function parseJsonBody(text: string, known: readonly string[]): Outcome<Paramete
   let body: JsonObject;
   try {
     const parsed = parseStrictJson(text);
-    if (!isJsonObject(parsed)) return malformed('The request body must be a JSON object.');
+    if (!isJsonObject(parsed)) return refuseMalformed('The request body must be a JSON object.');
     body = parsed;
   } catch {
-    return malformed('The request body is not valid JSON, or has a duplicate name.');
+    return refuseMalformed('The request body is not valid JSON, or has a duplicate name.');
   }
   const values = new Map<string, string>();
   for (const name of known) {
     const value = body[name];
     if (value === undefined) continue;
-    if (typeof value !== 'string') return malformed(`${name} must be a string.`);
+    if (typeof value !== 'string') return refuseMalformed(`${name} must be a string.`);
     values.set(name, value);
   }
   return ok(createParameters('json', values));
@@ -89,9 +88,9 @@ function parseFormBody(text: string, known: readonly string[]): Outcome<Paramete
   const values = new Map<string, string>();
   const seen = new Set<string>();
   for (const field of decodeFormFields(text)) {
-    if (field === undefined) return malformed('The request body is not form-encoded.');
+    if (field === undefined) return refuseMalformed('The request body is not form-encoded.');
     const [name, value] = field;
-    if (seen.has(name)) return malformed('A field occurs twice in the request body.');
+    if (seen.has(name)) return refuseMalformed('A field occurs twice in the request body.');
     seen.add(name);
     if (known.includes(name)) values.set(name, value);
   }

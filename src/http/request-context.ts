@@ -1,6 +1,6 @@
 import type { Epoch } from '../domain/epoch.ts';
-import type { BodyReadResult } from './read-body.ts';
 import type { HeaderFields, HttpVersion, RequestHead } from './request-head.ts';
+import type { BodyReadResult } from './service-request.ts';
 
 /** The head of a request, whichever protocol brought it. */
 export interface HttpRequest {

@@ -1,4 +1,4 @@
-import type { Rate } from '../domain/rate.ts';
+import type { Rate } from '../domain/route-limit.ts';
 import { createBoundedCache } from './bounded-cache.ts';
 
 /** Immediate if decided in memory, a promise if shared with other processes. */

@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
-import type { Rate } from '../domain/rate.ts';
+import type { Rate } from '../domain/route-limit.ts';
 
 /** The requests of one key. */
 export interface RequestBucket {

@@ -1,4 +1,4 @@
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
 import {
   type AuthenticatedClient,
   authenticateClient,
@@ -8,10 +8,9 @@ import type { Parameters } from '../http/parameters.ts';
 import { getQuery } from '../http/query.ts';
 import { getHeaderValues } from '../http/raw-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import type { ProofCheck } from '../ports/proof-verifier.ts';
 import { CLIENT_ASSERTION_TYPE, CLIENT_AUTH_PARAMETERS } from './schemas.ts';
 import type { OAuthService } from './service.ts';
-
-const refuseMalformed = (detail: string): Outcome<never> => refused({ reason: 'request_malformed', detail });
 
 const BASIC = /^basic(?:\s|$)/i;
 
@@ -41,7 +40,7 @@ export const hasSecretInQuery = ({ request }: RequestContext): boolean => {
 };
 
 /** The client of a request and the one credential that it presents. */
-export function readClientCredential(context: RequestContext, parameters: Parameters): Outcome<ClientCredential> {
+function readClientCredential(context: RequestContext, parameters: Parameters): Outcome<ClientCredential> {
   const clientId = parameters.get('client_id');
   const secret = parameters.get('client_secret');
   const assertion = parameters.get('client_assertion');
@@ -106,4 +105,20 @@ export async function authenticateRequest(
   );
   if (authenticated.ok) context.note({ clientId: authenticated.value.clientId });
   return authenticated;
+}
+
+export type AcceptedProof = Extract<ProofCheck, { ok: true }>;
+
+/** RFC 9449 §5: undefined if the request has no DPoP header. */
+export async function readProof(
+  { proofs }: OAuthService,
+  context: RequestContext,
+): Promise<Outcome<AcceptedProof | undefined>> {
+  const checked = await proofs?.verify(context);
+  if (checked === undefined || checked.ok) return ok(checked);
+  return refused(
+    'nonce' in checked
+      ? { reason: 'proof_nonce_required', nonce: checked.nonce }
+      : { reason: 'proof_invalid', detail: checked.detail },
+  );
 }

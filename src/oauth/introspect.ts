@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { type Integration, isConfidential, matchesUser } from '../domain/integration.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
 import { covers, formatOAuthScope, intersectScopes, type Scope } from '../domain/scope.ts';
 import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../domain/verified-token.ts';
 import { identifyByCertificate } from '../grants/certificate-grant.ts';
@@ -34,7 +34,7 @@ export const introspect: OAuthEndpoint = {
     const token = parameters.get('token');
     const caller = await authorizeCaller(service, context, parameters);
     if (!caller.ok) return caller;
-    if (token === undefined) return refused({ reason: 'request_malformed', detail: 'token is required.' });
+    if (token === undefined) return refuseMalformed('token is required.');
     const { grantDeps } = service;
     const bearer = await grantDeps.tokenIssuer.readAccessToken(token, grantDeps.now());
     if (bearer === undefined) return ok(INACTIVE);
@@ -130,7 +130,7 @@ async function authorizeCaller(
   if (hasClientCredential(context, parameters)) {
     // RFC 6749 §2.3: no more than one method in each request.
     return presented.ok
-      ? refused({ reason: 'request_malformed', detail: 'Use one method of authentication, not several.' })
+      ? refuseMalformed('Use one method of authentication, not several.')
       : authorizeClient(service, context, parameters);
   }
   if (!presented.ok && presented.refusal.reason !== 'token_missing') return presented;

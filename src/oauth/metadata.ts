@@ -1,10 +1,9 @@
 import type { z } from 'zod';
 import { type Integration, isConfidential } from '../domain/integration.ts';
 import { hasCodeGrant } from '../grants/authorization-request.ts';
-import { deviceAuthorization } from './device-authorization.ts';
+import { deviceAuthorization, pushedAuthorization } from './authorization-requests.ts';
+import { JWKS_PATH } from './documents.ts';
 import { introspect, mayClientIntrospect } from './introspect.ts';
-import { JWKS_PATH } from './jwks.ts';
-import { pushedAuthorization } from './pushed-authorization.ts';
 import { revoke } from './revoke.ts';
 import type { Metadata } from './schemas.ts';
 import type { OAuthService } from './service.ts';

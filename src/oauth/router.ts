@@ -3,13 +3,11 @@ import { createErrorResponse, type EndpointSet, handleEndpoint } from '../grants
 import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { createServiceReply } from '../http/service-response.ts';
-import { backchannelLogout } from './backchannel-logout.ts';
+import { deviceAuthorization, pushedAuthorization } from './authorization-requests.ts';
 import { hasBasicCredentials, hasSecretInQuery } from './client-authentication.ts';
-import { deviceAuthorization } from './device-authorization.ts';
 import { introspect } from './introspect.ts';
 import { createMetadata } from './metadata.ts';
-import { pushedAuthorization } from './pushed-authorization.ts';
-import { revoke } from './revoke.ts';
+import { backchannelLogout, revoke } from './revoke.ts';
 import type { OAuthEndpoint, OAuthService } from './service.ts';
 import { token } from './token.ts';
 

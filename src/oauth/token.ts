@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
 import { toOAuthScope } from '../domain/scope.ts';
 import { hasCodeGrant } from '../grants/authorization-request.ts';
 import { grantByCertificate } from '../grants/certificate-grant.ts';
@@ -21,9 +21,8 @@ import type { ErrorTable } from '../http/error-table.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { getRateLimitKey } from '../lib/rate-limiter.ts';
-import { authenticateRequest } from './client-authentication.ts';
+import { type AcceptedProof, authenticateRequest, readProof } from './client-authentication.ts';
 import { CLIENT_CREDENTIALS_ERRORS, TOKEN_ERRORS, TOKEN_EXCHANGE_ERRORS } from './error-tables.ts';
-import { type AcceptedProof, readProof } from './proof.ts';
 import {
   ACCESS_TOKEN_TYPE,
   GRANT_TYPES,
@@ -55,8 +54,6 @@ type GrantHandler = (request: GrantRequest) => Promise<Outcome<GrantResult>>;
 
 const withRefreshToken = (issued: Outcome<IssuedTokens>): Outcome<GrantResult> =>
   issued.ok ? ok({ ...issued.value, refreshable: true }) : issued;
-
-const refuseMalformed = (detail: string): Outcome<never> => refused({ reason: 'request_malformed', detail });
 
 const refuseMissing = (name: string): Outcome<never> => refuseMalformed(`${name} is required with this grant_type.`);
 
@@ -290,7 +287,7 @@ export const token: OAuthEndpoint = {
   },
   async handle(service, context, parameters) {
     const grantType = parameters.get('grant_type');
-    if (grantType === undefined) return refused({ reason: 'request_malformed', detail: 'grant_type is required.' });
+    if (grantType === undefined) return refuseMalformed('grant_type is required.');
     const supportedType = getSupportedGrantTypes(service).find((name) => name === grantType);
     if (supportedType === undefined) return refused({ reason: 'grant_type_unsupported', grantType });
     // A certificate authenticates the client with client_credentials only: elsewhere it is that of a user or workload.

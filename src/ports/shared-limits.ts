@@ -1,4 +1,4 @@
-import type { Rate } from '../domain/rate.ts';
+import type { Rate } from '../domain/route-limit.ts';
 
 /**
  * Counters shared by all processes of a deployment: the workers of one machine, the replicas on one Redis. They expire.

@@ -1,4 +1,4 @@
-import type { TokenApiService } from '../authsvc/service.ts';
+import type { TokenApiService } from '../authsvc/token-api.ts';
 import type { Settings } from '../config/schema.ts';
 import type { GrantDeps } from '../grants/deps.ts';
 import type { ResourceScope } from '../lib/shared-resources.ts';

@@ -1,5 +1,4 @@
-import { handleTokenApi, TOKEN_API_PATHS } from '../authsvc/router.ts';
-import type { TokenApiService } from '../authsvc/service.ts';
+import { handleTokenApi, TOKEN_API_PATHS, type TokenApiService } from '../authsvc/token-api.ts';
 import type { Settings } from '../config/schema.ts';
 import { parseTarget } from '../domain/request-target.ts';
 import { normalizeHost } from '../domain/rule-matcher.ts';
@@ -7,10 +6,15 @@ import { hasCodeGrant } from '../grants/authorization-request.ts';
 import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { createCorsPolicy } from '../oauth/cors.ts';
-import { handleJwks, JWKS_PATH } from '../oauth/jwks.ts';
+import {
+  handleJwks,
+  handleOpenApi,
+  handleResourceMetadata,
+  JWKS_PATH,
+  OPENAPI_PATH,
+  serializeOpenApi,
+} from '../oauth/documents.ts';
 import { AUTHORIZATION_PATH } from '../oauth/metadata.ts';
-import { handleOpenApi, OPENAPI_PATH, serializeOpenApi } from '../oauth/openapi.ts';
-import { handleResourceMetadata } from '../oauth/resource-metadata.ts';
 import { handleMetadata, handleOAuth, listOAuthPaths, OAUTH_PATH } from '../oauth/router.ts';
 import type { OAuthService } from '../oauth/service.ts';
 import { isNavigation } from '../pages/fetch-metadata.ts';

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { METHODS as KNOWN_METHODS } from 'node:http';
 import { isIP } from 'node:net';
 import type { Settings } from '../../config/schema.ts';
-import type { AccessRule } from '../../domain/access-rule.ts';
+import { type AccessRule, isAtLeastAsStrict } from '../../domain/access-rule.ts';
 import { getTrustDomain, isSpiffeUri } from '../../domain/certificate-uri.ts';
 import {
   getPossiblyIgnoredDifferences,
@@ -13,7 +13,6 @@ import {
 } from '../../domain/path-comparison.ts';
 import { formatRouteLimit } from '../../domain/route-limit.ts';
 import { compileRules } from '../../domain/rule-matcher.ts';
-import { isAtLeastAsStrict } from '../../domain/rule-strictness.ts';
 import { covers, formatScope, unionScopes } from '../../domain/scope.ts';
 import { isServedMethod } from '../../http/request-head.ts';
 import { findClosestName } from '../../lib/closest-name.ts';

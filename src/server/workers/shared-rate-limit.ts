@@ -1,4 +1,4 @@
-import type { Rate } from '../../domain/rate.ts';
+import type { Rate } from '../../domain/route-limit.ts';
 import { computeLevel, computeRetryAfter, createTokenBuckets, type RateLimiter } from '../../lib/rate-limiter.ts';
 import type { SharedLimits } from '../../ports/shared-limits.ts';
 

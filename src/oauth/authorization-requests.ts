@@ -1,17 +1,46 @@
 import type { z } from 'zod';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
 import {
   findClientRedirect,
   pushAuthorizationRequest,
   readAuthorizationRequest,
 } from '../grants/authorization-request.ts';
+import { authorizeDevice } from '../grants/device-authorization.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import { authenticateRequest } from './client-authentication.ts';
-import { PUSHED_AUTHORIZATION_ERRORS } from './error-tables.ts';
-import { readProof } from './proof.ts';
-import { PushedAuthorizationRequest, type PushedAuthorizationResponse } from './schemas.ts';
+import { authenticateRequest, readProof } from './client-authentication.ts';
+import { DEVICE_AUTHORIZATION_ERRORS, PUSHED_AUTHORIZATION_ERRORS } from './error-tables.ts';
+import {
+  DeviceAuthorizationRequest,
+  type DeviceAuthorizationResponse,
+  PushedAuthorizationRequest,
+  type PushedAuthorizationResponse,
+} from './schemas.ts';
 import { formBody, type OAuthEndpoint, type OAuthService } from './service.ts';
+
+/** RFC 8628 §3.1. */
+export const deviceAuthorization: OAuthEndpoint = {
+  name: 'device',
+  method: 'POST',
+  path: '/oauth2/device_authorization',
+  errors: () => DEVICE_AUTHORIZATION_ERRORS,
+  body: formBody(DeviceAuthorizationRequest),
+  async handle(service, context, parameters) {
+    const client = await authenticateRequest(service, context, parameters, { required: true });
+    if (!client.ok) return client;
+    const named = {
+      ...parameters,
+      get: (name: string) => (name === 'client_id' ? client.value.clientId : parameters.get(name)),
+    };
+    const authorized = await authorizeDevice(service, context, named, {
+      scopeSyntax: { allowSpaces: true },
+      clientAuthenticated: client.value.isAuthenticated,
+    });
+    if (!authorized.ok) return authorized;
+    const body: z.output<typeof DeviceAuthorizationResponse> = authorized.value.response;
+    return ok({ status: 200, body });
+  },
+};
 
 const { parameterNames, encodings } = formBody(PushedAuthorizationRequest);
 
@@ -43,8 +72,7 @@ export const pushedAuthorization: OAuthEndpoint = {
     const client = await authenticateRequest(service, context, parameters, { required: true });
     if (!client.ok) return client;
     // RFC 9126 §2.1.
-    if (parameters.get('request_uri') !== undefined)
-      return refused({ reason: 'request_malformed', detail: 'request_uri must not be pushed.' });
+    if (parameters.get('request_uri') !== undefined) return refuseMalformed('request_uri must not be pushed.');
     const proofKey = await readProofKey(service, context, parameters);
     if (!proofKey.ok) return proofKey;
     const known: ReadonlyMap<string, string | undefined> = new Map([

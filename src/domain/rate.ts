@@ -1,4 +1,0 @@
-export interface Rate {
-  readonly burst: number;
-  readonly perSecond: number;
-}
