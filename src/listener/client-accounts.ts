@@ -64,11 +64,11 @@ export class Holding {
   account: ClientAccount;
   /** Releases what is held, because this client holds the most and there is no room for others. */
   evict: () => void;
-  readonly #accounts: ClientAccounts;
+  readonly accounts: ClientAccounts;
   #isReleased = false;
 
   constructor(accounts: ClientAccounts, account: ClientAccount, evict: () => void) {
-    this.#accounts = accounts;
+    this.accounts = accounts;
     this.account = account;
     this.evict = evict;
   }
@@ -78,7 +78,7 @@ export class Holding {
     if (this.#isReleased) return;
     this.bytes += bytes;
     this.account.bytes += bytes;
-    this.#accounts.addTotal(bytes);
+    this.accounts.addTotal(bytes);
   }
 
   set(bytes: number): void {
@@ -87,7 +87,7 @@ export class Holding {
 
   /** False: this client holds as much as it may. */
   get mayGrow(): boolean {
-    return this.account.bytes < this.#accounts.share;
+    return this.account.bytes < this.accounts.share;
   }
 
   /** What is added afterwards is not counted. */
@@ -96,7 +96,7 @@ export class Holding {
     this.set(0);
     this.#isReleased = true;
     this.account.holdings.delete(this);
-    this.#accounts.removeIfEmpty(this.account);
+    this.accounts.removeIfEmpty(this.account);
   }
 }
 
@@ -107,34 +107,32 @@ export class ConnectionAccount extends Holding {
   /** Whether no request is pending; set by the protocol that is spoken on the connection. */
   isIdle: () => boolean = () => false;
   #isOpen = true;
-  readonly #all: ClientAccounts;
 
   constructor(accounts: ClientAccounts, account: ClientAccount, evict: () => void) {
     super(accounts, account, evict);
-    this.#all = accounts;
     this.#join();
   }
 
   #join(): void {
-    if (this.account.connections.size === 0) this.#all.networks += 1;
+    if (this.account.connections.size === 0) this.accounts.networks += 1;
     this.account.connections.add(this);
   }
 
   #leave(): void {
-    if (this.account.connections.delete(this) && this.account.connections.size === 0) this.#all.networks -= 1;
+    if (this.account.connections.delete(this) && this.account.connections.size === 0) this.accounts.networks -= 1;
   }
 
   /** The client's address became known after the connection was accepted. */
   setAddress(address: string): void {
     const { account, bytes } = this;
-    const next = this.#all.get(getAccountKey(address));
+    const next = this.accounts.get(getAccountKey(address));
     if (next === account || !this.#isOpen) return;
     this.#leave();
     account.bytes -= bytes;
     next.bytes += bytes;
     this.account = next;
     this.#join();
-    this.#all.removeIfEmpty(account);
+    this.accounts.removeIfEmpty(account);
   }
 
   close(): void {
@@ -241,7 +239,7 @@ export class ClientAccounts {
 /** The account of a client without a token: the network of a site, IPv4 /24 or IPv6 /48. No identity begins with a zero byte. */
 export const getAccountKey = (address: string): string => `\0${getNetworks(address)[1]}`;
 
-export interface ClientLimits {
+interface ClientLimits {
   /** Bytes that may be held for all clients. */
   readonly bytes: number;
   readonly connections: number;

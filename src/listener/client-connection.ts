@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import type { Downstream, RequestHandler } from '../http/downstream.ts';
 import type { ConnectionAccount } from './client-accounts.ts';
 
 /** What all requests of one client connection share. */
@@ -14,3 +15,6 @@ export interface ClientConnection {
   /** Whether requests for this host need another connection (RFC 9110 §15.5.20); undefined: none does. */
   readonly isMisdirected: ((host: string) => boolean) | undefined;
 }
+
+/** Serves the requests of a connection; one handler for HTTP/1.1, one for each concurrent stream of HTTP/2. */
+export type CreateHandler = (connection: ClientConnection, downstream: Downstream) => RequestHandler;

@@ -2,19 +2,8 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { type ClientAccount, ClientAccounts, type ConnectionAccount, clientAccounts } from './client-accounts.ts';
 import { normalizeAddress } from './client-address.ts';
+import type { ClientConnection } from './client-connection.ts';
 import type { PrereadResult } from './connection-preread.ts';
-
-/** Facts about a connection, determined when it is opened. */
-export interface ConnectionInfo {
-  readonly peer: string;
-  /** Relayed by a load balancer whose PROXY header names no source: `peer` is the load balancer. */
-  readonly sourceUnknown: boolean;
-  /** Its TLS server requested a client certificate. */
-  readonly certificateRequested: boolean;
-  readonly account: ConnectionAccount;
-  certificate?: Buffer | undefined;
-  certificateRead: boolean;
-}
 
 /** The source in a PROXY header; undefined if it names none (UNKNOWN, LOCAL). */
 interface ProxySource {
@@ -45,7 +34,6 @@ export class ConnectionRegistry {
   /** By endpoints: a TLS socket has no reference to the TCP socket below it, but the same addresses. */
   readonly #accepted = new Map<string, AcceptedConnection>();
   readonly #networks = new Map<ClientAccount, Set<ConnectionAccount>>();
-  readonly #infos = new WeakMap<Socket, ConnectionInfo>();
   readonly #limit: number;
   #count = 0;
 
@@ -124,23 +112,15 @@ export class ConnectionRegistry {
     return (this.#accepted.get(getEndpointsKey(socket)) ?? createClosedConnection()).account.account;
   }
 
-  get(socket: Socket, certificateRequested: boolean): ConnectionInfo {
-    let connection = this.#infos.get(socket);
-    if (connection === undefined) {
-      const { source, account } = this.#accepted.get(getEndpointsKey(socket)) ?? createClosedConnection();
-      const peer = source?.address ?? normalizeAddress(socket.remoteAddress ?? '');
-      const sourceUnknown = source !== undefined && source.address === undefined;
-      connection = {
-        peer,
-        sourceUnknown,
-        certificateRequested,
-        account,
-        certificateRead: false,
-      };
-      account.evict = () => socket.destroy();
-      this.#infos.set(socket, connection);
-    }
-    return connection;
+  /** HTTP begins on this socket, which may be a TLS socket. */
+  describe(socket: Socket): Pick<ClientConnection, 'peer' | 'sourceUnknown' | 'account'> {
+    const { source, account } = this.#accepted.get(getEndpointsKey(socket)) ?? createClosedConnection();
+    account.evict = () => socket.destroy();
+    return {
+      peer: source?.address ?? normalizeAddress(socket.remoteAddress ?? ''),
+      sourceUnknown: source !== undefined && source.address === undefined,
+      account,
+    };
   }
 
   setSource(socket: Socket, { hasProxyHeader, source }: PrereadResult): void {
@@ -154,11 +134,15 @@ export class ConnectionRegistry {
   }
 }
 
-/** The client's leaf certificate (DER), read once per connection. */
-export function getPeerCertificate(socket: Socket, connection: ConnectionInfo): Buffer | undefined {
-  if (!connection.certificateRead && socket instanceof TLSSocket && !socket.destroyed) {
-    connection.certificate = connection.certificateRequested ? socket.getPeerX509Certificate()?.raw : undefined;
-    connection.certificateRead = true;
-  }
-  return connection.certificate;
+/** Reads the client's leaf certificate (DER) once. */
+export function createCertificateReader(socket: Socket): () => Buffer | undefined {
+  let certificate: Buffer | undefined;
+  let isRead = false;
+  return () => {
+    if (!isRead && socket instanceof TLSSocket && !socket.destroyed) {
+      certificate = socket.getPeerX509Certificate()?.raw;
+      isRead = true;
+    }
+    return certificate;
+  };
 }

@@ -1,8 +1,7 @@
 import type { Epoch } from '../domain/epoch.ts';
-import type { Downstream, RequestHandler } from '../http/downstream.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { PeerList } from './client-address.ts';
-import type { ClientConnection } from './client-connection.ts';
+import type { CreateHandler } from './client-connection.ts';
 import type { SessionTicketOptions } from './session-tickets.ts';
 
 /** The settings of a secure context. All are needed at every change: Node keeps none of the previous context. */
@@ -28,8 +27,7 @@ export interface PublicListenerOptions {
   };
   readonly limits: ListenerLimits;
   readonly proxyProtocol: PeerList;
-  /** Serves the requests of a connection; one handler for HTTP/1.1, one for each concurrent stream of HTTP/2. */
-  readonly createHandler: (connection: ClientConnection, downstream: Downstream) => RequestHandler;
+  readonly createHandler: CreateHandler;
   readonly onHandshake?: (resumed: boolean) => void;
   /** The handshake failed, or the connection limit is reached. */
   readonly onRejected?: (stage: 'handshake' | 'connection') => void;

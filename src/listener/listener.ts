@@ -15,17 +15,15 @@ import { errorFields, type Logger } from '../observability/logger.ts';
 import type { ClientConnection } from './client-connection.ts';
 import { normalizeServerName } from './client-hello.ts';
 import { type PrereadResult, prereadConnection } from './connection-preread.ts';
-import { ConnectionRegistry, getPeerCertificate } from './connection-registry.ts';
+import { ConnectionRegistry, createCertificateReader } from './connection-registry.ts';
 import { ConnectionTracker } from './connection-tracker.ts';
 import { HandshakeGuard } from './handshake-guard.ts';
 import { createHttp1Context, Http1Connection, type Http1Context } from './http1/connection.ts';
 import { createHttp2Server } from './http2/server.ts';
 import {
   HANDSHAKE_SECONDS,
-  KEEP_ALIVE_SECONDS,
   MAX_STREAMS,
   type PublicListenerOptions,
-  STALLED_RESPONSE_SECONDS,
   type TlsContextOptions,
 } from './listener-options.ts';
 import { stopReadingWhilePaused } from './node-quirks/sockets.ts';
@@ -231,19 +229,11 @@ export class PublicListener {
     const { limits, log, createHandler } = this.#options;
     const accept = createHttp2Server({
       limits: { ...limits, streams: limits.streams ?? MAX_STREAMS },
-      idleSeconds: KEEP_ALIVE_SECONDS,
-      stalledSeconds: STALLED_RESPONSE_SECONDS,
-      onAbuse: (socket, reason) => {
-        const { peer } = this.#registry.get(socket, certificateRequested);
-        log.warn('http2_connection_closed', { peer, why: `too many ${reason}` });
-      },
+      createHandler,
+      onAbuse: ({ peer }, reason) => log.warn('http2_connection_closed', { peer, why: `too many ${reason}` }),
       onInternalError: (error) => log.error('internal_error', errorFields(error)),
     });
-    return (socket) => {
-      const connection = this.#describe(socket, certificateRequested);
-      const session = accept(socket, connection.account, (downstream) => createHandler(connection, downstream));
-      this.#tracker.addSession(socket, session);
-    };
+    return (socket) => this.#tracker.addSession(socket, accept(this.#describe(socket, certificateRequested)));
   }
 
   #track(socket: Socket): void {
@@ -254,28 +244,19 @@ export class PublicListener {
   }
 
   #describe(socket: Socket, certificateRequested: boolean): ClientConnection {
-    const connection = this.#registry.get(socket, certificateRequested);
     const hosts = this.#certificateHosts;
     return {
       socket,
-      peer: connection.peer,
-      sourceUnknown: connection.sourceUnknown,
+      ...this.#registry.describe(socket),
       encrypted: this.#options.tls !== undefined,
-      account: connection.account,
-      certificate: () => getPeerCertificate(socket, connection),
+      certificate: certificateRequested ? createCertificateReader(socket) : () => undefined,
       isMisdirected: certificateRequested || hosts === undefined ? undefined : (host) => includesHost(host, hosts),
     };
   }
 
   #acceptHttp1(socket: Socket, certificateRequested: boolean): void {
     const connection = this.#describe(socket, certificateRequested);
-    const session = new Http1Connection(this.#http1, {
-      socket,
-      account: connection.account,
-      isEncrypted: connection.encrypted,
-      createHandler: (downstream) => this.#options.createHandler(connection, downstream),
-    });
-    this.#tracker.addSession(socket, session);
+    this.#tracker.addSession(socket, new Http1Connection(this.#http1, connection, this.#options.createHandler));
   }
 }
 

@@ -12,6 +12,7 @@ import type { Reply } from '../../http/reply.ts';
 import { type BufferPool, createBufferPool } from '../../lib/buffer-pool.ts';
 import { createDeadlines, type DeadlineEntry, type Deadlines } from '../../lib/deadlines.ts';
 import type { ConnectionAccount } from '../client-accounts.ts';
+import type { ClientConnection, CreateHandler } from '../client-connection.ts';
 import type { ConnectionSession } from '../connection-tracker.ts';
 import { type AwaitedPart, probeHalfClosed } from '../half-close.ts';
 import { HeadCache } from '../head-cache.ts';
@@ -36,13 +37,6 @@ export const createHttp1Context = (limits: Http1Context['limits']): Http1Context
   headCache: new HeadCache('1.1'),
   bufferPool: createBufferPool(),
 });
-
-export interface Http1ConnectionOptions {
-  readonly socket: Socket;
-  readonly account: ConnectionAccount;
-  readonly isEncrypted: boolean;
-  readonly createHandler: (downstream: Downstream) => RequestHandler;
-}
 
 /**
  * - `idle`: between two requests; the reader may hold the beginning of the next one.
@@ -103,15 +97,15 @@ export class Http1Connection implements Downstream, ConnectionSession, DeadlineE
   #discardsUntil = 0;
   #stopProbe: (() => void) | undefined = undefined;
 
-  constructor(context: Http1Context, options: Http1ConnectionOptions) {
-    const { socket, account } = options;
+  constructor(context: Http1Context, connection: ClientConnection, createHandler: CreateHandler) {
+    const { socket, account } = connection;
     this.#context = context;
     this.#socket = socket;
     this.#account = account;
-    this.#isEncrypted = options.isEncrypted;
+    this.#isEncrypted = connection.encrypted;
     this.#reader = new RequestReader(context.limits.headers, context.headCache);
     this.#writer = new ResponseWriter(socket, context.bufferPool);
-    this.#handler = options.createHandler(this);
+    this.#handler = createHandler(connection, this);
     this.deadline = performance.now() + context.limits.headerTimeout * 1_000;
     context.deadlines.add(this);
     account.isIdle = () => this.#state === 'idle' && this.#reader.bytes === undefined;

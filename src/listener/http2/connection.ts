@@ -2,6 +2,8 @@ import type { Socket } from 'node:net';
 import { MAX_FIELDS } from '../../http/request-head.ts';
 import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
 import type { ConnectionAccount } from '../client-accounts.ts';
+import type { ClientConnection } from '../client-connection.ts';
+import { KEEP_ALIVE_SECONDS, type ListenerLimits, STALLED_RESPONSE_SECONDS } from '../listener-options.ts';
 import { getWaitingBytes, turnQueue } from '../turn-queue.ts';
 import { DiscardedStreams } from './discarded-streams.ts';
 import { type FrameHandler, FrameReader, readUInt31 } from './frame-reader.ts';
@@ -24,25 +26,13 @@ import { Http2Stream } from './stream.ts';
 import { TokenBucket } from './token-bucket.ts';
 
 export interface Http2ConnectionOptions {
-  readonly limits: {
-    /** Bytes of a header section. */
-    readonly headers: number;
-    /** Seconds to receive a header section, and until the first request. */
-    readonly headerTimeout: number;
-    /** Concurrent streams. */
-    readonly streams: number;
-  };
-  /** Seconds after which a connection without requests is closed. */
-  readonly idleSeconds: number;
-  /** Seconds after which a response is reset if the client reads nothing of it. */
-  readonly stalledSeconds: number;
+  /** `headerTimeout` is also the time until the first request. */
+  readonly limits: Required<Pick<ListenerLimits, 'headers' | 'headerTimeout' | 'streams'>>;
   readonly deadlines: Deadlines;
-  /** What is held for the client is charged to it. */
-  readonly account: ConnectionAccount;
   /** Sets the handler of the stream. */
   readonly onRequest: (stream: Http2Stream) => void;
   /** The connection was closed because its client exceeded a limit. */
-  readonly onAbuse: (connection: Http2Connection, reason: string) => void;
+  readonly onAbuse: (reason: string) => void;
   readonly onInternalError: (error: unknown) => void;
 }
 
@@ -162,12 +152,12 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   #mustUpdateTable = false;
   #hasUpdatedTable = false;
 
-  constructor(socket: Socket, options: Http2ConnectionOptions) {
+  constructor({ socket, account }: ClientConnection, options: Http2ConnectionOptions) {
     const { limits, deadlines } = options;
     this.socket = socket;
     this.#options = options;
     this.deadlines = deadlines;
-    this.account = options.account;
+    this.account = account;
     this.account.isIdle = () => this.#streams.size === 0;
     // Pseudo-header fields are counted, too; one more field than allowed is decoded, so that it gets a 431.
     this.#decoder = new SectionDecoder({ size: limits.headers, count: MAX_FIELDS + 4 });
@@ -230,7 +220,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.#isAnnouncementDue = false;
     this.#state = 'announced';
     this.writer.goaway(MAX_STREAM_ID, ErrorCode.noError);
-    this.deadline = this.deadlines.deadlineIn(this.#options.idleSeconds);
+    this.deadline = this.deadlines.deadlineIn(KEEP_ALIVE_SECONDS);
     if (this.#shutdown === 'due') this.#closeAnnounced();
   }
 
@@ -318,7 +308,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     if (this.#state !== 'draining' || this.#streams.size > 0) return;
     this.#state = 'closed';
     this.socket.once('finish', this.#onSent);
-    this.#end(this.#options.stalledSeconds * 1_000);
+    this.#end(STALLED_RESPONSE_SECONDS * 1_000);
   }
 
   #end(lingerMs: number): void {
@@ -408,7 +398,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   #closeForAbuse(reason: string): void {
     if (this.#state === 'closed') return;
-    this.#options.onAbuse(this, reason);
+    this.#options.onAbuse(reason);
     this.#fail(ErrorCode.enhanceYourCalm);
   }
 
@@ -695,7 +685,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   #setDeadline(): void {
     if (this.#state !== 'open' || this.#partialSection !== undefined) return;
     if (this.#streams.size > 0) this.deadline = Number.POSITIVE_INFINITY;
-    else if (this.#hasServed) this.deadline = this.deadlines.deadlineIn(this.#options.idleSeconds);
+    else if (this.#hasServed) this.deadline = this.deadlines.deadlineIn(KEEP_ALIVE_SECONDS);
     else this.deadline = this.#firstRequestDeadline;
   }
 
@@ -837,7 +827,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   }
 
   getStallDeadline(): number {
-    return this.deadlines.deadlineIn(this.#options.stalledSeconds);
+    return this.deadlines.deadlineIn(STALLED_RESPONSE_SECONDS);
   }
 
   /** Each stream sends one frame in turn, as long as the connection takes it. */

@@ -33,15 +33,11 @@ export class FrameReader {
   #streams = 0;
   #isTurnOver = false;
   /** The rest of what has arrived is processed in a later turn. */
-  #isTurnAwaited = false;
+  isTurnAwaited = false;
 
   constructor(handler: FrameHandler, turns: TurnQueue) {
     this.#handler = handler;
     this.#turns = turns;
-  }
-
-  get isTurnAwaited(): boolean {
-    return this.#isTurnAwaited;
   }
 
   /** A stream was begun: it costs more than other frames. */
@@ -69,7 +65,7 @@ export class FrameReader {
     if (end < bytes.length) {
       this.#keepPartialFrame(end === 0 ? bytes : bytes.subarray(end));
       if (this.#isTurnOver) {
-        this.#isTurnAwaited = true;
+        this.isTurnAwaited = true;
         this.#handler.onTurnOver();
       }
     }
@@ -78,7 +74,7 @@ export class FrameReader {
 
   /** For `read`, after `onTurnOver`. */
   takeRest(): Buffer {
-    this.#isTurnAwaited = false;
+    this.isTurnAwaited = false;
     return this.#partialFrame.take();
   }
 
@@ -86,7 +82,7 @@ export class FrameReader {
   #joinPartialFrame(part: Buffer): Buffer | undefined {
     if (this.#partialFrame.length === 0) return part;
     this.#partialFrame.add(part);
-    const isIncomplete = this.#partialFrame.length < this.#neededBytes || this.#isTurnAwaited;
+    const isIncomplete = this.#partialFrame.length < this.#neededBytes || this.isTurnAwaited;
     return isIncomplete ? undefined : this.#partialFrame.take();
   }
 

@@ -29,7 +29,7 @@ const PARSED_NAMES: ReadonlySet<string> = new Set<FieldKind>([
   'te',
 ]);
 /** RFC 9113 §8.2.2. */
-const CONNECTION_NAMES: ReadonlySet<string> = new Set([
+export const CONNECTION_NAMES: ReadonlySet<string> = new Set([
   'connection',
   'keep-alive',
   'proxy-connection',

@@ -1,3 +1,4 @@
+import { CONNECTION_NAMES } from './header-field.ts';
 import { STATIC_TABLE } from './static-table.ts';
 
 /*
@@ -16,15 +17,7 @@ STATIC_TABLE.forEach(([name, value], position) => {
 export const EMPTY_TABLE_UPDATE = 0x20;
 
 /** RFC 9113 §8.2.2: not allowed in HTTP/2. */
-const CONNECTION_NAMES: ReadonlySet<string> = new Set([
-  'connection',
-  'keep-alive',
-  'proxy-connection',
-  'transfer-encoding',
-  'upgrade',
-  'http2-settings',
-  'te',
-]);
+const OMITTED_NAMES: ReadonlySet<string> = new Set([...CONNECTION_NAMES, 'http2-settings', 'te']);
 
 /** An integer needs at most this many bytes, and so does the beginning of a field. */
 const MAX_INTEGER_BYTES = 6;
@@ -79,7 +72,7 @@ export function encodeResponseFields(status: number, list: readonly string[]): B
   const fields: [string, string][] = [[':status', String(status)]];
   for (let at = 0; at + 1 < list.length; at += 2) {
     const name = (list[at] as string).toLowerCase();
-    if (!CONNECTION_NAMES.has(name)) fields.push([name, list[at + 1] as string]);
+    if (!OMITTED_NAMES.has(name)) fields.push([name, list[at + 1] as string]);
   }
   const size = fields.reduce((sum, [name, value]) => sum + getMaxFieldBytes(name, value), 0);
   const out = Buffer.allocUnsafeSlow(size);

@@ -8,6 +8,7 @@ import type {
 } from '../../http/downstream.ts';
 import type { Reply } from '../../http/reply.ts';
 import { RequestHead } from '../../http/request-head.ts';
+import type { ClientConnection, CreateHandler } from '../client-connection.ts';
 import type { HeadCache } from '../head-cache.ts';
 import { formatDate, listReplyFields } from '../http1/response-text.ts';
 import type { HeaderBlock } from './frame-writer.ts';
@@ -33,9 +34,9 @@ const toHeaderBlock = (block: Buffer): HeaderBlock => ({
   writeTo: (out, at) => at + block.copy(out, at),
 });
 
-export interface RequestStreamOptions {
+interface RequestStreamOptions {
   readonly headCache: HeadCache;
-  readonly createHandler: (downstream: Downstream) => RequestHandler;
+  readonly createHandler: CreateHandler;
   /** It can serve another stream. */
   readonly onIdle: (stream: RequestStream) => void;
 }
@@ -60,9 +61,9 @@ export class RequestStream implements StreamHandler, Downstream, HeaderBlock {
   #isSent = false;
   #isEnded = false;
 
-  constructor(options: RequestStreamOptions) {
+  constructor(connection: ClientConnection, options: RequestStreamOptions) {
     this.#options = options;
-    this.#handler = options.createHandler(this);
+    this.#handler = options.createHandler(connection, this);
   }
 
   serve(stream: Http2Stream): void {

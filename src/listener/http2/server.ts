@@ -1,36 +1,27 @@
-import type { TLSSocket } from 'node:tls';
-import type { Downstream, RequestHandler } from '../../http/downstream.ts';
 import { createDeadlines } from '../../lib/deadlines.ts';
-import type { ConnectionAccount } from '../client-accounts.ts';
+import type { ClientConnection, CreateHandler } from '../client-connection.ts';
 import { HeadCache } from '../head-cache.ts';
 import { Http2Connection, type Http2ConnectionOptions } from './connection.ts';
 import { RequestStream } from './request-stream.ts';
 import type { Http2Stream } from './stream.ts';
 
-interface Http2ServerOptions extends Pick<Http2ConnectionOptions, 'limits' | 'idleSeconds' | 'stalledSeconds'> {
+interface Http2ServerOptions extends Pick<Http2ConnectionOptions, 'limits' | 'onInternalError'> {
+  readonly createHandler: CreateHandler;
   /** A connection was closed because its client exceeded a limit. */
-  readonly onAbuse: (socket: TLSSocket, reason: string) => void;
-  readonly onInternalError: (error: unknown) => void;
+  readonly onAbuse: (connection: ClientConnection, reason: string) => void;
 }
 
-type CreateHandler = (downstream: Downstream) => RequestHandler;
-
 /** Returns a function that takes over a connection whose handshake selected HTTP/2. */
-export function createHttp2Server(
-  options: Http2ServerOptions,
-): (socket: TLSSocket, account: ConnectionAccount, createHandler: CreateHandler) => Http2Connection {
-  const { limits, idleSeconds, stalledSeconds, onInternalError } = options;
+export function createHttp2Server(options: Http2ServerOptions): (connection: ClientConnection) => Http2Connection {
+  const { limits, createHandler, onAbuse, onInternalError } = options;
   const deadlines = createDeadlines();
   const headCache = new HeadCache('2');
-  return (socket, account, createHandler) =>
-    new Http2Connection(socket, {
+  return (connection) =>
+    new Http2Connection(connection, {
       limits,
-      idleSeconds,
-      stalledSeconds,
       deadlines,
-      account,
-      onRequest: createStreamPool(headCache, createHandler),
-      onAbuse: (_connection, reason) => options.onAbuse(socket, reason),
+      onRequest: createStreamPool((onIdle) => new RequestStream(connection, { headCache, createHandler, onIdle })),
+      onAbuse: (reason) => onAbuse(connection, reason),
       onInternalError,
     });
 }
@@ -38,7 +29,9 @@ export function createHttp2Server(
 /** Objects that are kept for later streams of the same connection. */
 const MAX_IDLE = 16;
 
-function createStreamPool(headCache: HeadCache, createHandler: CreateHandler): (stream: Http2Stream) => void {
+function createStreamPool(
+  create: (onIdle: (stream: RequestStream) => void) => RequestStream,
+): (stream: Http2Stream) => void {
   const idle: RequestStream[] = [];
   let active = 0;
   const onIdle = (stream: RequestStream): void => {
@@ -49,6 +42,6 @@ function createStreamPool(headCache: HeadCache, createHandler: CreateHandler): (
   };
   return (stream) => {
     active += 1;
-    (idle.pop() ?? new RequestStream({ headCache, createHandler, onIdle })).serve(stream);
+    (idle.pop() ?? create(onIdle)).serve(stream);
   };
 }

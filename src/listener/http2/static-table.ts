@@ -16,51 +16,15 @@ export const STATIC_TABLE: readonly (readonly [name: string, value: string])[] =
   [':status', '500'],
   ['accept-charset', ''],
   ['accept-encoding', 'gzip, deflate'],
-  ...[
-    'accept-language',
-    'accept-ranges',
-    'accept',
-    'access-control-allow-origin',
-    'age',
-    'allow',
-    'authorization',
-    'cache-control',
-    'content-disposition',
-    'content-encoding',
-    'content-language',
-    'content-length',
-    'content-location',
-    'content-range',
-    'content-type',
-    'cookie',
-    'date',
-    'etag',
-    'expect',
-    'expires',
-    'from',
-    'host',
-    'if-match',
-    'if-modified-since',
-    'if-none-match',
-    'if-range',
-    'if-unmodified-since',
-    'last-modified',
-    'link',
-    'location',
-    'max-forwards',
-    'proxy-authenticate',
-    'proxy-authorization',
-    'range',
-    'referer',
-    'refresh',
-    'retry-after',
-    'server',
-    'set-cookie',
-    'strict-transport-security',
-    'transfer-encoding',
-    'user-agent',
-    'vary',
-    'via',
-    'www-authenticate',
-  ].map((name): readonly [string, string] => [name, '']),
+  ...`
+    accept-language accept-ranges accept access-control-allow-origin age allow authorization cache-control
+    content-disposition content-encoding content-language content-length content-location content-range
+    content-type cookie date etag expect expires from host if-match if-modified-since if-none-match if-range
+    if-unmodified-since last-modified link location max-forwards proxy-authenticate proxy-authorization
+    range referer refresh retry-after server set-cookie strict-transport-security transfer-encoding
+    user-agent vary via www-authenticate
+  `
+    .trim()
+    .split(/\s+/)
+    .map((name): readonly [string, string] => [name, '']),
 ];

@@ -60,7 +60,8 @@ export class Http2Stream implements DeadlineEntry {
   /** Bytes that may still be sent, as far as this stream is concerned; negative after the client has reduced it. */
   sendWindow: number;
   #maxReceiveWindow: number = WAITING_WINDOW;
-  #receiveWindow: number = WAITING_WINDOW;
+  /** Bytes that the client may still send. */
+  receiveWindow: number = WAITING_WINDOW;
   #takenBytes = 0;
   /** Bytes that were taken, and not added to the window again. */
   #unacknowledged = 0;
@@ -109,16 +110,6 @@ export class Http2Stream implements DeadlineEntry {
     return this.isInputEnded && this.#received.length === 0;
   }
 
-  /** Bytes of the request that were not taken. */
-  get receivedBytes(): number {
-    return this.#received.length;
-  }
-
-  /** Bytes that the client may still send. */
-  get receiveWindow(): number {
-    return this.#receiveWindow;
-  }
-
   get unsentBytes(): number {
     return this.#unsent.length;
   }
@@ -127,11 +118,11 @@ export class Http2Stream implements DeadlineEntry {
   receive(part: Buffer, size: number, isLast: boolean): ErrorCode | undefined {
     const { contentLength } = this.fields;
     this.#bodyBytes += part.length;
-    if (size > this.#receiveWindow) return ErrorCode.flowControlError;
+    if (size > this.receiveWindow) return ErrorCode.flowControlError;
     // RFC 9113 §8.1.1.
     if (contentLength !== undefined && this.#bodyBytes > contentLength) return ErrorCode.protocolError;
     if (isLast && !this.endInput()) return ErrorCode.protocolError;
-    this.#receiveWindow -= size;
+    this.receiveWindow -= size;
     if (size > part.length) this.#acknowledge(size - part.length);
     if (!this.#isPaused && this.#received.length === 0 && part.length >= MIN_DELIVERED_BYTES) {
       this.#acknowledge(part.length);
@@ -211,7 +202,7 @@ export class Http2Stream implements DeadlineEntry {
     }
     if (this.#unacknowledged < this.#maxReceiveWindow / 2) return;
     this.connection.writer.windowUpdate(this.id, this.#unacknowledged);
-    this.#receiveWindow += this.#unacknowledged;
+    this.receiveWindow += this.#unacknowledged;
     this.#unacknowledged = 0;
   }
 
