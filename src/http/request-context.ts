@@ -51,6 +51,8 @@ export interface CompletedRequest extends Pick<RequestContext, 'id' | 'clientAdd
   readonly request: { readonly method?: string | undefined; readonly url?: string | undefined };
 }
 
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
 export interface TransferStats {
   /** Until the upstream response began. */
   readonly upstreamSeconds: number | undefined;
@@ -61,7 +63,7 @@ export interface TransferStats {
   readonly isEventStream: boolean;
 }
 
-export interface RequestNotes {
+export interface RequestNotes extends Partial<Mutable<TransferStats>> {
   rule?: string;
   decision?: string;
   reason?: string;
@@ -74,11 +76,7 @@ export interface RequestNotes {
   /** The traceparent sent to the upstream, and the caller's span if this request is recorded. */
   trace?: string;
   parentSpan?: string;
-  upstreamSeconds?: number;
-  bytesIn?: number;
-  bytesOut?: number;
-  isEventStream?: boolean;
-  /** Instead of these four: counters that are still changing. */
+  /** Instead of the four numbers: counters that are still changing. */
   transfer?: TransferStats;
   /** Method and path of the request that another gateway asks about. */
   original?: string;

@@ -44,7 +44,7 @@ export class RequestHead {
   constructor(rawHeaders: readonly string[], version: HttpVersion, refusal?: HeadRefusal) {
     const fields = scanFields(rawHeaders);
     this.rawHeaders = rawHeaders;
-    this.refusal = refusal ?? fields.refusal ?? checkFields(fields, version);
+    this.refusal = refusal ?? fields.refusal ?? checkFields(fields, rawHeaders.length / 2, version);
     const { host, length, transferCoding, expect, upgrade, connection, authorization } = fields;
     this.host = host ?? '';
     this.contentLength = length === undefined ? undefined : Number(length);
@@ -87,32 +87,20 @@ export function checkMethod(method: string): HeadRefusal | undefined {
   return isServedMethod(method) ? undefined : { reason: 'method_not_allowed' };
 }
 
-interface ScannedFields {
-  readonly count: number;
-  refusal: HeadRefusal | undefined;
-  host: string | undefined;
-  length: string | undefined;
-  transferCoding: string | undefined;
-  expect: string | undefined;
-  upgrade: string | undefined;
-  connection: Set<string> | undefined;
-  authorization: string[] | undefined;
-  isServiceWorkerScript: boolean;
+class ScannedFields {
+  refusal: HeadRefusal | undefined = undefined;
+  host: string | undefined = undefined;
+  length: string | undefined = undefined;
+  transferCoding: string | undefined = undefined;
+  expect: string | undefined = undefined;
+  upgrade: string | undefined = undefined;
+  connection: Set<string> | undefined = undefined;
+  authorization: string[] | undefined = undefined;
+  isServiceWorkerScript = false;
 }
 
 function scanFields(rawHeaders: readonly string[]): ScannedFields {
-  const fields: ScannedFields = {
-    count: rawHeaders.length / 2,
-    refusal: undefined,
-    host: undefined,
-    length: undefined,
-    transferCoding: undefined,
-    expect: undefined,
-    upgrade: undefined,
-    connection: undefined,
-    authorization: undefined,
-    isServiceWorkerScript: false,
-  };
+  const fields = new ScannedFields();
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] ?? '';
     const value = rawHeaders[at + 1] ?? '';
@@ -157,10 +145,8 @@ function scanFields(rawHeaders: readonly string[]): ScannedFields {
   return fields;
 }
 
-function checkFields(
-  { count, host, length, transferCoding, expect, upgrade, connection }: ScannedFields,
-  version: HttpVersion,
-): HeadRefusal | undefined {
+function checkFields(fields: ScannedFields, count: number, version: HttpVersion): HeadRefusal | undefined {
+  const { host, length, transferCoding, expect, upgrade, connection } = fields;
   if (count > MAX_FIELDS) return { reason: 'head_too_large' };
   if (host === undefined ? version !== '1.0' : !HOST_PATTERN.test(host)) return malformed('missing or invalid Host');
   // RFC 9113 §8.2.2.

@@ -52,8 +52,8 @@ interface GrantRequest {
 
 type GrantHandler = (request: GrantRequest) => Promise<Outcome<GrantResult>>;
 
-const withRefreshToken = (issued: Outcome<IssuedTokens>): Outcome<GrantResult> =>
-  issued.ok ? ok({ ...issued.value, refreshable: true }) : issued;
+const toGrantResult = (issued: Outcome<IssuedTokens>, refreshable: boolean): Outcome<GrantResult> =>
+  issued.ok ? ok({ ...issued.value, refreshable }) : issued;
 
 const refuseMissing = (name: string): Outcome<never> => refuseMalformed(`${name} is required with this grant_type.`);
 
@@ -62,7 +62,7 @@ const handleDeviceCode: GrantHandler = async (request) => {
   const { service, context, client, parameters, audience, proofKey } = request;
   const deviceCode = parameters.get('device_code');
   if (deviceCode === undefined) return refuseMissing('device_code');
-  return withRefreshToken(
+  return toGrantResult(
     await exchangeDeviceCode(service.grantDeps, {
       clientId: client.clientId,
       clientAuthenticated: client.isAuthenticated,
@@ -72,6 +72,7 @@ const handleDeviceCode: GrantHandler = async (request) => {
       slowDown: true,
       getCertificate: () => service.getPresentedCertificate(context),
     }),
+    true,
   );
 };
 
@@ -88,7 +89,7 @@ const handleAuthorizationCode: GrantHandler = async ({ service, context, client,
   if (verifier === undefined) return refuseMissing('code_verifier');
   if (!VERIFIER.test(verifier))
     return refuseMalformed('code_verifier must be 43 to 128 characters: letters, digits and -._~');
-  return withRefreshToken(
+  return toGrantResult(
     await exchangeCode(service.grantDeps, {
       clientId: client.clientId,
       clientAuthenticated: client.isAuthenticated,
@@ -99,6 +100,7 @@ const handleAuthorizationCode: GrantHandler = async ({ service, context, client,
       proofKey,
       getCertificate: () => service.getPresentedCertificate(context),
     }),
+    true,
   );
 };
 
@@ -108,7 +110,7 @@ const handleRefreshToken: GrantHandler = async ({ service, context, client, para
   if (refreshToken === undefined) return refuseMissing('refresh_token');
   const scope = parameters.get('scope');
   const certificate = service.getCertificate(context);
-  return withRefreshToken(
+  return toGrantResult(
     await refresh(service.grantDeps, {
       clientId: client.clientId,
       clientAuthenticated: client.isAuthenticated,
@@ -119,6 +121,7 @@ const handleRefreshToken: GrantHandler = async ({ service, context, client, para
       ...(scope !== undefined && { scope }),
       ...(certificate !== undefined && { certificate }),
     }),
+    true,
   );
 };
 
@@ -129,15 +132,11 @@ const identifyCertificateCaller = (
 ): RateLimitKey =>
   certificateRateLimitKey(service.grantDeps, service.getCertificate(context)?.der, parameters.get('client_id'));
 
-// RFC 6749 §4.4.3.
-const withoutRefreshToken = (issued: Outcome<IssuedTokens>): Outcome<GrantResult> =>
-  issued.ok ? ok({ ...issued.value, refreshable: false }) : issued;
-
-/** RFC 6749 §4.4: the client authenticates with its secret or key, or with a certificate (RFC 8705 §2). */
+/** RFC 6749 §4.4: the client authenticates with its secret or key, or with a certificate (RFC 8705 §2). No refresh token (§4.4.3). */
 const handleClientCredentials: GrantHandler = async ({ service, context, client, parameters, audience, proofKey }) => {
   const { clientId } = client;
   if (client.isAuthenticated)
-    return withoutRefreshToken(
+    return toGrantResult(
       await grantToClient(service.grantDeps, {
         clientId,
         scope: parameters.get('scope'),
@@ -145,11 +144,12 @@ const handleClientCredentials: GrantHandler = async ({ service, context, client,
         proofKey,
         getCertificate: () => service.getPresentedCertificate(context),
       }),
+      false,
     );
   const caller = identifyCertificateCaller(service, context, parameters);
   const wait = await service.rateLimits.certificate.take(caller ?? getRateLimitKey(context.clientAddress));
   if (wait > 0) return refused({ reason: 'too_many_requests', retryAfter: wait });
-  return withoutRefreshToken(
+  return toGrantResult(
     await grantByCertificate(service.grantDeps, {
       clientId,
       scope: parameters.get('scope'),
@@ -159,6 +159,7 @@ const handleClientCredentials: GrantHandler = async ({ service, context, client,
       proofKey,
       accessOnly: true,
     }),
+    false,
   );
 };
 

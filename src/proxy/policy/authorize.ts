@@ -122,12 +122,7 @@ export function authorize(policy: PolicyContext, request: AccessRequest): Access
   if (credentials.kind === 'ambiguous') return refuseWith({ reason: 'malformed', detail: credentials.detail });
   if (hasAccessTokenInQuery(url)) return refuseWith({ reason: 'malformed', detail: 'a token in the query' });
 
-  const { rules } = policy;
-  const reading = parseTarget(url, {
-    method,
-    isServedAuthority: policy.isOwnAuthority,
-    encodedSlash: rules.encodedSlash,
-  });
+  const reading = readTarget(policy, method, url);
   if (reading.kind === 'asterisk') return reading;
   if (reading.kind === 'misdirected') return refuseWith({ reason: 'misdirected' });
   if (reading.kind === 'malformed') return refuseWith({ reason: 'malformed', detail: reading.detail });
@@ -135,7 +130,7 @@ export function authorize(policy: PolicyContext, request: AccessRequest): Access
   const host = target.authority ?? request.host;
   if (policy.pagesHost !== undefined && normalizeHost(host) === policy.pagesHost)
     return { kind: 'refused', refusal: { reason: 'misdirected' }, target };
-  const rule = rules.match({ method, host, target });
+  const rule = policy.rules.match({ method, host, target });
   if (rule === undefined && target.encodedSlash)
     return refuseWith({ reason: 'malformed', detail: 'an encoded slash in the path' });
   if (rule?.requirement.kind === 'public') return { kind: 'allowed', rule, target, caller: undefined };
@@ -144,13 +139,20 @@ export function authorize(policy: PolicyContext, request: AccessRequest): Access
     return refuseOrReport(rule, target, { reason: 'token_missing' });
   if (credentials.kind === 'malformed')
     return refuseOrReport(rule, target, { reason: 'token_invalid', fault: 'malformed' });
-  if (credentials.kind === 'dpop') return decideWithProof(policy, request, host, target, rule, credentials.token);
+  if (credentials.kind === 'dpop') return decideWithProof(policy, request, target, rule, credentials.token);
   const read = policy.readAccessToken(credentials.token, now, rule?.issuers, request.clientAddress);
   const certificate = read instanceof Promise ? undefined : readBoundCertificate(request, read);
   return read instanceof Promise || certificate instanceof Promise
-    ? decideLater(policy, request, host, target, rule, read, certificate)
-    : addAssertion(policy, decide(policy, request, host, target, rule, read, certificate));
+    ? decideLater(policy, request, target, rule, read, certificate)
+    : addAssertion(policy, decide(policy, request, target, rule, read, certificate));
 }
+
+/** The target of a request, as rules and upstreams see it. */
+export const readTarget = (
+  { rules, isOwnAuthority }: Pick<PolicyContext, 'rules' | 'isOwnAuthority'>,
+  method: string,
+  url: string,
+) => parseTarget(url, { method, isServedAuthority: isOwnAuthority, encodedSlash: rules.encodedSlash });
 
 type PendingCertificate = ReturnType<AccessRequest['certificate']>;
 
@@ -158,7 +160,6 @@ type PendingCertificate = ReturnType<AccessRequest['certificate']>;
 async function decideLater(
   policy: PolicyContext,
   request: AccessRequest,
-  host: string,
   target: RequestTarget,
   rule: AccessRule | undefined,
   read: ReturnType<PolicyContext['readAccessToken']>,
@@ -167,7 +168,7 @@ async function decideLater(
   const bearer = await read;
   const pending = read instanceof Promise ? readBoundCertificate(request, bearer) : certificate;
   const presented = pending instanceof Promise ? await pending : pending;
-  const decided = addAssertion(policy, decide(policy, request, host, target, rule, bearer, presented));
+  const decided = addAssertion(policy, decide(policy, request, target, rule, bearer, presented));
   return markDelayed(decided instanceof Promise ? await decided : decided);
 }
 
@@ -175,7 +176,6 @@ async function decideLater(
 async function decideWithProof(
   policy: PolicyContext,
   request: AccessRequest,
-  host: string,
   target: RequestTarget,
   rule: AccessRule | undefined,
   accessToken: string,
@@ -184,8 +184,7 @@ async function decideWithProof(
   const bearer = await policy.readAccessToken(accessToken, now, rule?.issuers, request.clientAddress);
   const certificate = await readBoundCertificate(request, bearer);
   const verified = getVerified(bearer);
-  const refuse = (refusal: ProxyRefusal): AccessDecision =>
-    refuseToken(policy, request, host, target, rule, bearer, refusal);
+  const refuse = (refusal: ProxyRefusal): AccessDecision => refuseToken(policy, request, target, rule, bearer, refusal);
   const proofKey = verified?.proofKey;
   // The proof of a token that is not valid is not verified: that costs more.
   const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
@@ -197,7 +196,7 @@ async function decideWithProof(
   const checked = await policy.proofs.verifier.verify({
     proofs: values,
     method,
-    origin: policy.proofs.getOrigin(forwardedHost ?? host),
+    origin: policy.proofs.getOrigin(forwardedHost ?? target.authority ?? request.host),
     path: target.path,
     bound: { accessToken, proofKey },
     now: policy.proofs.now(),
@@ -208,7 +207,7 @@ async function decideWithProof(
         ? { reason: 'proof_nonce_required', nonce: checked.nonce }
         : { reason: 'proof_invalid', detail: checked.detail },
     );
-  const decision = decide(policy, request, host, target, rule, bearer, certificate, proofKey);
+  const decision = decide(policy, request, target, rule, bearer, certificate, proofKey);
   return markDelayed(await addAssertion(policy, decision));
 }
 
@@ -250,8 +249,7 @@ function refuseOrReport(
 
 function refuseToken(
   { rules }: PolicyContext,
-  { method }: AccessRequest,
-  host: string,
+  request: AccessRequest,
   target: RequestTarget,
   rule: AccessRule | undefined,
   bearer: TokenReading,
@@ -261,30 +259,25 @@ function refuseToken(
   const decision = refuseOrReport(rule, target, refusal, { invalidToken });
   // The response is that for a token which is not authentic, but the cause is that no rule matches.
   return rule === undefined && invalidToken?.issuer !== undefined && decision.kind === 'refused'
-    ? { ...decision, nearMisses: describeNearMisses(rules, { method, host, target }) }
+    ? { ...decision, nearMisses: describeNearMisses(rules, request, target) }
     : decision;
 }
 
 function decide(
   policy: PolicyContext,
   request: AccessRequest,
-  host: string,
   target: RequestTarget,
   rule: AccessRule | undefined,
   bearer: TokenReading,
   certificate: PresentedCertificate | undefined,
   proofKey?: string,
 ): AccessDecision {
-  const { method, now } = request;
-  const caller = validateBearer(policy, rule, bearer, now, certificate, proofKey);
-  if ('reason' in caller) return refuseToken(policy, request, host, target, rule, bearer, caller);
-  if (rule === undefined)
-    return {
-      kind: 'refused',
-      refusal: { reason: 'no_rule' },
-      caller,
-      nearMisses: describeNearMisses(policy.rules, { method, host, target }),
-    };
+  const caller = validateBearer(policy, rule, bearer, request.now, certificate, proofKey);
+  if ('reason' in caller) return refuseToken(policy, request, target, rule, bearer, caller);
+  if (rule === undefined) {
+    const nearMisses = describeNearMisses(policy.rules, request, target);
+    return { kind: 'refused', refusal: { reason: 'no_rule' }, caller, nearMisses };
+  }
   if (caller.lastSatisfiedRule !== rule) {
     if (!acceptsAudience(rule, caller.bearer))
       return refuseOrReport(rule, target, WRONG_AUDIENCE, { invalidToken: caller.bearer });
@@ -413,24 +406,21 @@ export function noteDecision(notes: RequestNotes, { rule, caller, invalidToken }
 
 /** The rule of a request that could not be decided, for its log line. */
 export function findRule(
-  { rules, isOwnAuthority }: PolicyContext,
+  policy: PolicyContext,
   { method, url, host }: Pick<AccessRequest, 'method' | 'url' | 'host'>,
 ): { readonly rule?: AccessRule } {
-  const reading = parseTarget(url, {
-    method,
-    isServedAuthority: isOwnAuthority,
-    encodedSlash: rules.encodedSlash,
-  });
+  const reading = readTarget(policy, method, url);
   if (reading.kind !== 'target') return {};
   const { target } = reading;
-  const rule = rules.match({ method, host: target.authority ?? host, target });
+  const rule = policy.rules.match({ method, host: target.authority ?? host, target });
   return rule === undefined ? {} : { rule };
 }
 
 const MAX_NEAR_MISSES = 8;
 
-function describeNearMisses(rules: CompiledRules, request: Parameters<CompiledRules['trace']>[0]): string {
-  const near = rules.trace(request).filter(({ mismatch }) => mismatch !== 'path');
+function describeNearMisses(rules: CompiledRules, { method, host }: AccessRequest, target: RequestTarget): string {
+  const trace = rules.trace({ method, host: target.authority ?? host, target });
+  const near = trace.filter(({ mismatch }) => mismatch !== 'path');
   if (near.length === 0) return `none of ${rules.rules.length} rules has this path`;
   return near
     .slice(0, MAX_NEAR_MISSES)

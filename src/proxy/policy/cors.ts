@@ -1,11 +1,11 @@
 import type { AccessRule } from '../../domain/access-rule.ts';
 import { corsFields, preflightFields } from '../../domain/cors.ts';
 import { isForwardableMethod } from '../../domain/method.ts';
-import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
+import type { RequestTarget } from '../../domain/request-target.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { getSingleHeader } from '../../http/raw-headers.ts';
 import { isServedMethod, type RequestHead } from '../../http/request-head.ts';
-import { hasAccessTokenInQuery, type PolicyContext } from './authorize.ts';
+import { hasAccessTokenInQuery, type PolicyContext, readTarget } from './authorize.ts';
 
 export interface Preflight {
   readonly rule: AccessRule;
@@ -39,17 +39,12 @@ export function readPreflight(
     !isServedMethod(requestedMethod)
   )
     return undefined;
-  const { rules, isOwnAuthority } = policy;
-  const reading = parseTarget(url, {
-    method,
-    isServedAuthority: isOwnAuthority,
-    encodedSlash: rules.encodedSlash,
-  });
+  const reading = readTarget(policy, method, url);
   if (reading.kind !== 'target') return undefined;
   const { target } = reading;
   const host = target.authority ?? head.host;
   if (policy.pagesHost !== undefined && normalizeHost(host) === policy.pagesHost) return undefined;
-  const rule = rules.match({ method: requestedMethod, host, target });
+  const rule = policy.rules.match({ method: requestedMethod, host, target });
   if (rule?.cors === undefined) return undefined;
   return { rule, target, origin, fields: preflightFields(rule.cors, origin, requestedMethod) };
 }
