@@ -5,6 +5,9 @@ if (!(major >= 26)) {
   process.exit(70);
 }
 
+// Stack traces of the built program name the sources. The maps are read when the first trace is printed.
+process.setSourceMapsEnabled(true);
+
 // A closed pipe (`gatehouse schema | head`) is not an error.
 for (const stream of [process.stdout, process.stderr])
   stream.on('error', (error: NodeJS.ErrnoException) => {
@@ -17,7 +20,7 @@ for (const stream of [process.stdout, process.stderr])
 const http = process.getBuiltinModule('node:http');
 for (const name of ['WebSocket', 'CloseEvent', 'MessageEvent']) Reflect.deleteProperty(http, name);
 
-// Below MALLOC_MMAP_THRESHOLD_ (server/workers/worker-memory.ts): pools are allocated frequently.
+// Below MALLOC_MMAP_THRESHOLD_ (bin/gatehouse): pools are allocated frequently.
 Buffer.poolSize = 32_768;
 
 const { run } = await import('./commands/run.ts');

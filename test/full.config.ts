@@ -17,6 +17,16 @@ export const VARIANTS = [
   'test/server/graceful-shutdown.test.ts',
 ];
 
+/** Start the program as a process, and use most of what is bundled or imported on demand. */
+const BUILT_PROGRAM = [
+  'test/fuzz/responses.full.test.ts',
+  'test/server/graceful-shutdown.test.ts',
+  'test/server/rejected-reload.test.ts',
+  'test/server/workers/redis.full.test.ts',
+  'test/stores/redis/start-checks.test.ts',
+  'test/x509/hostile-crl-servers.test.ts',
+];
+
 /** `npm run test:full`: the long tests. */
 export default defineConfig({
   test: {
@@ -32,6 +42,10 @@ export default defineConfig({
       {
         extends: true,
         test: { name: 'all variants', include: VARIANTS, env: { GATEHOUSE_TEST_VARIANTS: 'all' } },
+      },
+      {
+        extends: true,
+        test: { name: 'built program', include: BUILT_PROGRAM, env: { GATEHOUSE_TEST_ENTRY: 'dist/main.js' } },
       },
     ],
     globalSetup: ['test/set-up/global-setup.ts'],

@@ -11,7 +11,8 @@ import type { ThirdPartyTokens } from './third-party-tokens.ts';
 /** A gatehouse with production settings and the given contents of its store. */
 export interface BenchGatewayOptions extends Partial<StoreContents> {
   readonly upstream: number;
-  readonly core: number | string;
+  /** Default: any. */
+  readonly core?: number | string;
   readonly entry: string;
   readonly workers?: number;
   readonly routes?: number;
@@ -32,6 +33,8 @@ export interface BenchGatewayOptions extends Partial<StoreContents> {
 
 export interface BenchGateway extends BenchServer {
   readonly folder: BenchFolder;
+  /** From start to its `ready` line. */
+  readonly readySeconds: number;
   /** Truncates its log, so that it does not fill the disk. */
   truncateLog(): void;
 }
@@ -86,10 +89,17 @@ export async function startBenchGateway(options: BenchGatewayOptions): Promise<B
   await seedStore(folder.path, { grants, revocations, tokens, ...(cold && { cold }) });
   const { entry, core, nodeOptions = [], createEnvironment = () => ({}) } = options;
   const env = createEnvironment(folder);
-  const program = await startGatehouse({ folder: folder.path, entry, core, nodeOptions, env });
+  const program = await startGatehouse({
+    folder: folder.path,
+    entry,
+    nodeOptions,
+    env,
+    ...(core !== undefined && { core }),
+  });
   return {
     folder,
     port: program.port,
+    readySeconds: program.readySeconds,
     pids: listProcessTree(program.pid),
     truncateLog: () => truncateSync(folder.file('serve.log')),
     stop: () => program.stop(),

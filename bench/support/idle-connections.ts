@@ -100,6 +100,15 @@ async function readResident({ pids, folder }: BenchGateway): Promise<number> {
   throw new Error('the memory probe did not respond in 60 s');
 }
 
+/** Opens connections over HTTP/1.1; each is used for one request. */
+export function openConnections(
+  { front, tokens }: { readonly front: { readonly port: number }; readonly tokens: string },
+  count: number,
+): Promise<Connection[]> {
+  const [token = ''] = readFileSync(tokens, 'utf8').split('\n', 1);
+  return openAll('HTTP/1.1', { port: front.port, token }, count);
+}
+
 const CONCURRENT = 20;
 
 async function openAll(protocol: Protocol, target: Target, count: number): Promise<Connection[]> {

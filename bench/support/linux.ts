@@ -75,3 +75,14 @@ export function machineTimes(): MachineTimes {
 }
 
 export const loadAverage = (): string => readOrEmpty('/proc/loadavg').split(' ').slice(0, 3).join(' ');
+
+/** Memory that belongs to these processes alone, and all that is resident: programs and libraries are shared. */
+export function readMemory(pids: readonly number[]): { readonly anonymous: number; readonly resident: number } {
+  const sum = (name: string): number =>
+    pids.reduce((total, pid) => {
+      const [, kilobytes = '0'] =
+        new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(readOrEmpty(`/proc/${pid}/smaps_rollup`)) ?? [];
+      return total + (Number(kilobytes) * 1_024) / 1e6;
+    }, 0);
+  return { anonymous: sum('Anonymous'), resident: sum('Rss') };
+}

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { MEMORY_ENVIRONMENT } from '../../src/server/workers/worker-memory.ts';
+import { MEMORY_ENVIRONMENT } from '../../test/support/memory-environment.ts';
 
 /** A program pinned to a core, with its output in a file. */
 export interface Program {
@@ -85,7 +85,7 @@ export interface ServeOptions {
 export const startGatehouse = ({ folder, entry, core, nodeOptions = [], env = {} }: ServeOptions): Promise<Program> => {
   const output = join(folder, 'serve.log');
   const args = [
-    // As in the image and the systemd unit.
+    // As bin/gatehouse does.
     'env',
     ...Object.entries({ ...MEMORY_ENVIRONMENT, ...env }).map(([name, value]) => `${name}=${value}`),
     process.execPath,

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { deviceNameField, integerField, nonEmptyField, textField } from '../http/schema-fields.ts';
 
 /** Requests and responses. The endpoints take their parameter names and types from here, and so does the OpenAPI document. */

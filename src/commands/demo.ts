@@ -1,9 +1,10 @@
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { dirname, relative, resolve, sep } from 'node:path';
+import { relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { formatProblems, type InvalidConfig, type LoadedConfig, loadSettings } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
+import { PACKAGE_ROOT } from '../lib/package-root.ts';
 import { readPackageVersion } from '../lib/package-version.ts';
 import { StartError } from '../lib/start-error.ts';
 import { createLogger, createStdoutSink, type Logger } from '../observability/logger.ts';
@@ -230,8 +231,7 @@ function createWalkthroughOptions(settings: Settings, demoFolder: DemoFolder, ap
 
 /** `npx gatehouse` works in folders below the installation; elsewhere the absolute path of the program is needed. */
 function getProgramCommand(folder: string): string {
-  const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
-  const relativePath = relative(root, folder);
+  const relativePath = relative(fileURLToPath(PACKAGE_ROOT), folder);
   if (relativePath !== '..' && !relativePath.startsWith(`..${sep}`)) return 'npx gatehouse';
   return `${quoteForShell(process.execPath)} ${quoteForShell(resolve(process.argv[1] ?? ''))}`;
 }

@@ -1,4 +1,5 @@
-import { createRequire } from 'node:module';
+import undiciPackage from 'undici/package.json' with { type: 'json' };
+import { compareVersions } from '../lib/compare-versions.ts';
 
 export interface Runtime {
   /** `process.versions`. */
@@ -47,8 +48,6 @@ function checkVersion(name: string, found: string | undefined, minimum: string):
   return [`${name} must be ${minimum} or later, but is ${found ?? 'missing'}; update it`];
 }
 
-const compareVersions = new Intl.Collator('en', { numeric: true }).compare;
-
 /** Node accepts `_` for `-` in option names. */
 function findForbiddenOptions(options: readonly string[], where: string): string[] {
   return options.flatMap((option) => {
@@ -68,5 +67,5 @@ export const getRuntime = (env: Runtime['env'], execArgv: readonly string[]): Ru
   versions: process.versions,
   env,
   execArgv,
-  undici: (createRequire(import.meta.url)('undici/package.json') as { readonly version: string }).version,
+  undici: undiciPackage.version,
 });

@@ -7,6 +7,7 @@ import { createLogger, createStdoutSink, errorFields, type Logger } from '../obs
 import { createMetrics, type Metrics } from '../observability/metrics.ts';
 import { type EventLoopMonitor, startEventLoopMonitor } from '../server/event-loop-monitor.ts';
 import { type DrainOptions, type Gateway, type GatewayOptions, openGateway } from '../server/gateway.ts';
+import { returnIdleMemory } from '../server/idle-memory.ts';
 import { Reloader, type ReloaderOptions } from '../server/reloader.ts';
 import type { SupervisorMessage, WorkerMessage } from '../server/workers/messages.ts';
 import { createRateLimitClient } from '../server/workers/rate-limit-ipc.ts';
@@ -109,6 +110,7 @@ async function serve(context: CommandContext, firstConfig: FirstConfig): Promise
     if (cluster.isWorker) await runWorker(serveContext, count);
     else if (count === 1) await runSingleProcess(serveContext);
     else await runSupervisor(serveContext, count);
+    using _ = returnIdleMemory();
     return await ended.promise;
   } catch (error) {
     if (!(error instanceof StartError)) throw error;

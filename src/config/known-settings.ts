@@ -1,5 +1,4 @@
-import { z } from 'zod';
-import { createSections, createSettingsSchema } from './schema.ts';
+import { createAnnotatedSchema } from './annotated-schema.ts';
 import type { SettingPath } from './setting-path.ts';
 import type { ReadAt } from './units.ts';
 
@@ -68,14 +67,11 @@ export interface JsonSchema {
 
 const OWN_KEYWORDS: readonly string[] = ['appliesAfter', 'readAt'];
 
-let schema: JsonSchema | undefined;
-let root: KnownSetting | undefined;
+/** Needed while a configuration is read. Half a megabyte is not kept until the next one. */
+let root: WeakRef<KnownSetting> | undefined;
 
 /** For the loader and tools/configuration-page.ts. */
-export function getAnnotatedSchema(): JsonSchema {
-  schema ??= z.toJSONSchema(createSettingsSchema(createSections('.')), { io: 'input' }) as JsonSchema;
-  return schema;
-}
+export const getAnnotatedSchema = (): JsonSchema => createAnnotatedSchema() as JsonSchema;
 
 /** For other programs, which may reject unknown keywords. A setting with such a name is an object, and stays. */
 export const getJsonSchema = (): JsonSchema =>
@@ -88,8 +84,9 @@ export const renderJsonSchema = (): string =>
   `${JSON.stringify({ title: 'gatehouse configuration', ...getJsonSchema() }, null, 2)}\n`;
 
 export function getKnownSettings(): KnownSetting {
-  root ??= readSchema(getAnnotatedSchema());
-  return root;
+  const known = root?.deref() ?? readSchema(getAnnotatedSchema());
+  if (root?.deref() !== known) root = new WeakRef(known);
+  return known;
 }
 
 const VALUE_TYPES: Readonly<Record<string, ValueType>> = {

@@ -1,5 +1,5 @@
 import { dirname, resolve } from 'node:path';
-import { z } from 'zod';
+import * as z from 'zod';
 import { readFileBytes } from '../lib/read-file.ts';
 import { collectProblems, createDescriber, locateMessage } from './describe-finding.ts';
 import { type FileSetting, listFileSettings, listReloadedFiles } from './file-settings.ts';

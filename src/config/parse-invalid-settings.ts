@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import type { ParsedSections } from './cross-check.ts';
 import { CROSS_CHECKS, PARSE_OPTIONS, type Settings, type SettingsSections } from './schema.ts';
 import { formatPath, type SettingPath } from './setting-path.ts';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { type CrossCheck, checkWith } from './cross-check.ts';
 import { certificatesSection, directorySection, identityRules } from './sections/identity.ts';
 import { integrationRules, integrationSection, introspectionSection } from './sections/integrations.ts';

@@ -1,6 +1,6 @@
 import { BlockList, isIPv4, isIPv6 } from 'node:net';
 import { isAbsolute, resolve } from 'node:path';
-import { z } from 'zod';
+import * as z from 'zod';
 import { FORWARDABLE_METHOD } from '../domain/method.ts';
 import { LIMIT_KEYS, type RouteLimit } from '../domain/route-limit.ts';
 import { parseScope } from '../domain/scope.ts';

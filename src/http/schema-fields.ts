@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 
 /** Field types of the token API. */
 export const textField = (description: string) => z.string().meta({ description });

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
+import { PACKAGE_ROOT } from './package-root.ts';
 
-/** package.json has the same relative path from src/ and dist/. */
 export function readPackageVersion(): string {
-  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  const text = readFileSync(new URL('package.json', PACKAGE_ROOT), 'utf8');
   return (JSON.parse(text) as { readonly version: string }).version;
 }

@@ -4,6 +4,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { createServiceReply } from '../http/service-response.ts';
+import { PACKAGE_ROOT } from '../lib/package-root.ts';
 import type { Keyring } from '../tokens/keyring.ts';
 import type { ProtectedResource } from './schemas.ts';
 
@@ -60,7 +61,7 @@ export const handleJwks = ({ signingKeys }: Keyring, context: RequestContext, no
 export const OPENAPI_PATH = '/openapi.json';
 
 /** Generated from the schemas of both APIs (tools/openapi.ts). The package and the image contain it. */
-const DOCUMENT_FILE = new URL('../../docs/openapi.json', import.meta.url);
+const DOCUMENT_FILE = new URL('docs/openapi.json', PACKAGE_ROOT);
 const DOCUMENT_SERVICE_PATH = '/authsvc';
 
 /** The OpenAPI document of both APIs, with the URL and service path of this gateway. Serialized once per configuration. */

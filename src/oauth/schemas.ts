@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { deviceNameField, integerField, nonEmptyField, textField } from '../http/schema-fields.ts';
 import { SUBJECT_TOKEN_TYPES, type SubjectTokenType } from '../ports/subject-token-reader.ts';
 

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Epoch } from '../domain/epoch.ts';
 import { LANGUAGES } from '../domain/language.ts';
 import type { GrantDeps } from '../grants/deps.ts';

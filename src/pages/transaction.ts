@@ -1,5 +1,5 @@
 import { randomBytes, randomInt } from 'node:crypto';
-import { z } from 'zod';
+import * as z from 'zod';
 import { addResponseParameters } from '../domain/redirect-uri.ts';
 import { AuthorizationRequest, isStillRegistered } from '../grants/authorization-request.ts';
 import type { GrantDeps } from '../grants/deps.ts';

@@ -15,7 +15,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { dirname } from 'node:path';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Epoch } from '../domain/epoch.ts';
 import { smallest } from '../lib/extremes.ts';
 import { Fault } from '../ports/fault.ts';

@@ -23,7 +23,7 @@ beforeEach(() => {
   namespace = `tutorial-${++count}`;
   folder = tempFolder('tutorial');
   mkdirSync(folder.file('.bin'));
-  symlinkSync(join(ROOT, 'bin/gatehouse.js'), folder.file('.bin/gatehouse'));
+  symlinkSync(join(ROOT, 'bin/gatehouse'), folder.file('.bin/gatehouse'));
   symlinkSync(clusterProgram('kubectl'), folder.file('.bin/kubectl'));
   symlinkSync(program('helm'), folder.file('.bin/helm'));
 });

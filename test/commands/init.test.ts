@@ -354,7 +354,7 @@ test('the end of the input cancels, and nothing is written', async () => {
 });
 
 const SCRIPT = '/usr/bin/script';
-const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
+const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 test.runIf(existsSync(SCRIPT))('the process asks on a real terminal, and ends after the last answer', async () => {
   const cwd = testFolder();

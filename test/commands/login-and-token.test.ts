@@ -95,7 +95,7 @@ test('login with a certificate, token, whoami, logout', async () => {
 test('device login prints code and URL on standard error, and stores the grant once it is approved', async () => {
   const child = spawn(
     process.execPath,
-    [join(import.meta.dirname, '../../bin/gatehouse.js'), 'login', ...connectionArgs(), '--output', 'json'],
+    [join(import.meta.dirname, '../../src/main.ts'), 'login', ...connectionArgs(), '--output', 'json'],
     { cwd: home, env: { PATH: process.env['PATH'] ?? '', GATEHOUSE_HOME: file('kept') } },
   );
   onTestFinished(() => void child.kill('SIGKILL'));

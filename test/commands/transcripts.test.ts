@@ -14,7 +14,7 @@ const { version } = JSON.parse(readFileSync(new URL('../../package.json', import
   readonly version: string;
 };
 
-const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
+const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 /** Writes a configuration file in a new folder. */
 function writeConfiguration(text: string): string {
@@ -502,25 +502,5 @@ describe('gatehouse schema and sleep', () => {
     expect((await runCommand(['sleep', String(seconds)])).code).toBe(0);
     // Node timers may fire up to a millisecond early.
     expect(performance.now() - started).toBeGreaterThan(seconds * 1_000 - 1);
-  });
-});
-
-/** A Node version that is too old for gatehouse, if this machine has one. */
-const oldNode = ['/usr/bin/node', '/usr/local/bin/node'].find(
-  (node) =>
-    existsSync(node) && Number(/\d+/.exec(spawnSync(node, ['--version'], { encoding: 'utf8' }).stdout)?.[0]) < 26,
-);
-
-describe.runIf(oldNode !== undefined)('started with an older Node', () => {
-  const old = { node: oldNode ?? '' };
-
-  test('gatehouse runs the pinned Node, with its exit codes, streams and input', async () => {
-    expect((await runGatehouse(['version'], old)).stdout).toMatch(/\(Node 26\./);
-    expect(await runGatehouse(['chek'], old)).toMatchObject({
-      code: 64,
-      stdout: '',
-      stderr: 'gatehouse: unknown command "chek"; did you mean check?\n',
-    });
-    expect((await runGatehouse(['hash-password'], { ...old, input: 'secret' })).stdout).toMatch(/^\$argon2id\$/);
   });
 });

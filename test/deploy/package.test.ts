@@ -17,7 +17,7 @@ test('the npm package contains the pages and references that the program names, 
   const paths = Object.values(packed).flatMap(({ files }) => files.map(({ path }) => path));
   expect(paths).toEqual(
     expect.arrayContaining([
-      'bin/gatehouse.js',
+      'bin/gatehouse',
       'README.md',
       'LICENSE',
       'docs/storage.md',

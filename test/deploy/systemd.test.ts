@@ -14,7 +14,9 @@ const UNIT = readFileSync(join(ROOT, 'deploy/systemd/gatehouse.service'), 'utf8'
 const setting = (name: string): string => UNIT.match(new RegExp(`^${name}=(.*)$`, 'm'))?.[1] ?? '';
 /** Replaces /opt/gatehouse with the checkout. */
 const withCheckoutPaths = (text: string): string =>
-  text.replaceAll('/opt/gatehouse/node_modules/.bin/node', process.execPath).replaceAll('/opt/gatehouse', ROOT);
+  text
+    .replaceAll('/opt/gatehouse/node_modules/.bin/gatehouse', join(ROOT, 'bin/gatehouse'))
+    .replaceAll('/opt/gatehouse/node_modules/gatehouse', ROOT);
 
 const folders: string[] = [];
 const gateways: ServeFolder[] = [];

@@ -18,8 +18,8 @@ test.each(programs())(
     onTestFinished(async () => void (await demo.stop()));
     await runProgram(demo, program, async (modules) => {
       await installPacked(demo.folder);
-      const command = join(modules, 'gatehouse/bin/gatehouse.js');
-      const { stdout } = await run(process.execPath, [command, 'version'], { cwd: demo.folder });
+      const command = join(modules, 'gatehouse/bin/gatehouse');
+      const { stdout } = await run(command, ['version'], { cwd: demo.folder });
       expect(stdout).toMatch(/^gatehouse \d/);
     });
   },

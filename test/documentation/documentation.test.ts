@@ -35,7 +35,7 @@ describe('transcripts in the documentation match the real output', () => {
   test.each(transcribed)('%s', async (page) => {
     const terminal = openTerminal('/bin/sh');
     try {
-      const program = `'${process.execPath}' '${join(ROOT, 'bin/gatehouse.js')}'`;
+      const program = `'${join(ROOT, 'bin/gatehouse')}'`;
       await terminal.run(`cd '${folder}'; gatehouse() { ${program} "$@"; }`);
       if (page !== 'README.md') for (const command of demo.steps.get(0) ?? []) await terminal.run(command);
       for (const { command, output: expected } of readBlocks(page, 'console executed').flatMap(parseTranscript)) {

@@ -200,7 +200,7 @@ function createEnvironment(
 ): NodeJS.ProcessEnv {
   const bin = join(folder, '.bin');
   mkdirSync(bin);
-  symlinkSync(join(ROOT, 'bin/gatehouse.js'), join(bin, 'gatehouse'));
+  symlinkSync(join(ROOT, 'bin/gatehouse'), join(bin, 'gatehouse'));
   return {
     PATH: [bin, ...path, process.env['PATH']].join(delimiter),
     HOME: folder,

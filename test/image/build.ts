@@ -36,11 +36,13 @@ export interface Image {
   remove(): void;
 }
 
+const JEMALLOC = `/usr/lib/${process.arch === 'x64' ? 'x86_64' : 'aarch64'}-linux-gnu/libjemalloc.so.2`;
+
 /** Builds deploy/docker/Dockerfile without a registry; both base images are created from programs of this machine. */
 export function buildImage(): Image {
-  for (const needed of ['/usr/bin/buildah', '/bin/busybox'])
+  for (const needed of ['/usr/bin/buildah', '/bin/busybox', JEMALLOC])
     if (!existsSync(needed) || process.geteuid?.() !== 0)
-      throw new Error(`needs root and ${needed}: apt-get install buildah busybox-static`);
+      throw new Error(`needs root and ${needed}: apt-get install buildah busybox-static libjemalloc2`);
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-image-'));
   const store = ['--root', join(folder, 'store'), '--runroot', join(folder, 'run'), '--storage-driver', 'vfs'];
   const buildah = (...args: readonly string[]): string =>
@@ -129,7 +131,8 @@ export function copyLibraries(root: string, programs: readonly string[], wanted:
 
 /** Node with npm, and a shell for RUN, like the official Node image. */
 function fillBuildBase(root: string): void {
-  copyLibraries(root, [NODE], () => true);
+  const binding = `@rolldown/binding-linux-${process.arch}-gnu/rolldown-binding.linux-${process.arch}-gnu.node`;
+  copyLibraries(root, [NODE, join(ROOT, 'node_modules', binding)], () => true);
   const bin = join(root, 'usr/local/bin');
   mkdirSync(bin, { recursive: true });
   cpSync(NODE, join(bin, 'node'));
@@ -143,6 +146,7 @@ function fillBuildBase(root: string): void {
   for (const name of ['sh', 'env', 'rm', 'mkdir', 'cp', 'ls', 'cat'])
     symlinkSync('busybox', join(root, 'usr/bin', name));
   mkdirSync(join(root, 'root'));
+  cpSync(realpathSync(JEMALLOC), join(root, JEMALLOC));
   if (existsSync('/etc/ssl/certs/ca-certificates.crt')) {
     mkdirSync(join(root, 'etc/ssl/certs'), { recursive: true });
     cpSync('/etc/ssl/certs/ca-certificates.crt', join(root, 'etc/ssl/certs/ca-certificates.crt'), {

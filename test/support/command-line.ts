@@ -7,22 +7,20 @@ export interface RunOptions {
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly input?: string;
-  /** Path of a different Node.js binary. */
-  readonly node?: string;
   readonly nodeArgs?: readonly string[];
   /** The process is terminated after this time. */
   readonly timeoutMs?: number;
 }
 
-const ENTRY = fileURLToPath(new URL('../../bin/gatehouse.js', import.meta.url));
+const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 /** Node's compile cache (set-up/global-setup.ts); it does not change what a command does. */
 const { NODE_COMPILE_CACHE = '' } = process.env;
 
 /** Runs `gatehouse …` as a process with a minimal environment. */
 export async function runGatehouse(args: readonly string[], options: RunOptions = {}): Promise<CommandResult> {
-  const { env = {}, cwd, input = '', node = process.execPath, nodeArgs = [], timeoutMs = 30_000 } = options;
-  const { code, stdout, stderr } = await runChild([node, ...nodeArgs, ENTRY, ...args], {
+  const { env = {}, cwd, input = '', nodeArgs = [], timeoutMs = 30_000 } = options;
+  const { code, stdout, stderr } = await runChild([process.execPath, ...nodeArgs, ENTRY, ...args], {
     env: { PATH: process.env['PATH'] ?? '', NODE_COMPILE_CACHE, ...env },
     cwd,
     input,

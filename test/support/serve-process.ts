@@ -43,7 +43,8 @@ export interface ServeProcess {
   kill(): Promise<void>;
 }
 
-const MAIN = join(import.meta.dirname, '../../src/main.ts');
+/** The variable names the built program (test/full.config.ts). */
+const MAIN = join(import.meta.dirname, '../..', process.env['GATEHOUSE_TEST_ENTRY'] ?? 'src/main.ts');
 
 const running = new Map<string, Set<ServeProcess>>();
 

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { MEMORY_ENVIRONMENT } from '../../src/server/workers/worker-memory.ts';
+import { MEMORY_ENVIRONMENT } from '../../test/support/memory-environment.ts';
 import { scrape } from '../../test/support/scrape.ts';
 import { createServeFolder, startServe, until } from '../../test/support/serve-process.ts';
 import type { RunningLoad, SoakLoad } from './load.ts';
@@ -94,7 +94,7 @@ export async function soak(options: SoakOptions): Promise<SoakResult> {
     const server = await startServe(folder, {
       ...(entry !== undefined && { entry }),
       nodeOptions: ['--expose-gc', '--import', PROBE],
-      // As in the image and the systemd unit.
+      // As bin/gatehouse does.
       env: { ...MEMORY_ENVIRONMENT, [PROBE_FILE]: probeFile },
     });
     const startLoad = async (): Promise<void> => void runs.push(await load.start(folder, server));

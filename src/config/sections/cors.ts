@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { checkWith } from '../cross-check.ts';
 import { durationBetween, method } from '../units.ts';
 

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { findUriProblem, isTrustDomain } from '../../domain/certificate-uri.ts';
 import { findDnsNameProblem } from '../../domain/dns-name.ts';
 import { isIdentityLabel } from '../../domain/user.ts';

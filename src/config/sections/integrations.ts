@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { GRANT_TYPES, TOKEN_FORMATS } from '../../domain/integration.ts';
 import { findRedirectUriProblem } from '../../domain/redirect-uri.ts';
 import { findExcess, formatScope } from '../../domain/scope.ts';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import type { ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
 import { durationBetween, LOOPBACK_HOST, nonEmptyText, type PathSchema } from '../units.ts';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { count, duration, rate, routeRate, size } from '../units.ts';
 
 /** `limits`: sizes, counts and rates. */

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { crossCheck } from '../cross-check.ts';
 import { durationBetween, httpsOrLoopback, nonEmptyText, type PathSchema, peers, shortText } from '../units.ts';
 

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { EXCLUDABLE_FIELDS, PSEUDONYMISABLE_FIELDS } from '../../observability/access-fields.ts';
 import { checkWith } from '../cross-check.ts';
 import { nonEmptyText, type PathSchema } from '../units.ts';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { LANGUAGES, type LocalizedText } from '../../domain/language.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { parseScope } from '../../domain/scope.ts';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { parsePattern } from '../../domain/access-rule.ts';
 import { crossCheck, formatKnownNames } from '../cross-check.ts';
 import { audience, listRouteLimits, method, nonEmptyText, routeRate, scope } from '../units.ts';

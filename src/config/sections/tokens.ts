@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { TOKEN_FORMATS } from '../../domain/integration.ts';
 import { PROFILE_CLAIMS } from '../../domain/profile.ts';
 import { checkWith } from '../cross-check.ts';

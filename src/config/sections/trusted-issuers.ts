@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { isIdentityLabel } from '../../domain/user.ts';
 import { crossCheck, formatKnownNames } from '../cross-check.ts';
 import { audience, durationBetween, httpsOrLoopback, issuerUrl, type PathSchema, scope } from '../units.ts';

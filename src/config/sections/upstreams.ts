@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { foldFieldName, foldFieldNames } from '../../http/fold-field-name.ts';
 import { checkWith, crossCheck } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';

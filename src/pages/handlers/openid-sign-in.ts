@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { AssertedGroups, User } from '../../domain/user.ts';
 import type { GrantDeps } from '../../grants/deps.ts';

@@ -20,7 +20,6 @@ import { ensureKeyFile, readKeyFile } from '../keys.ts';
 import { openReloadableAuditLog, type ReloadableAuditLog } from '../observability.ts';
 import { openStore } from '../open-store.ts';
 import { createReportingAuthenticator } from '../record-authentication.ts';
-import { createWorkerEnvironment } from './worker-memory.ts';
 import { WorkerPool } from './worker-pool.ts';
 
 interface Supervisor {
@@ -139,7 +138,7 @@ function createPool(
 ): WorkerPool {
   const { log } = audit;
   return new WorkerPool({
-    fork: () => cluster.fork(createWorkerEnvironment(process.env)),
+    fork: () => cluster.fork(),
     count,
     text,
     getShutdown: () => getSettings().shutdown,

@@ -1,4 +1,5 @@
-import { createRequire } from 'node:module';
+import dataHandlerModule from 'ioredis/built/DataHandler.js';
+import decoderModule from 'ioredis/built/resp/decoder.js';
 
 /** Beyond all that is read in one command: pages of thousands of entries. */
 const MAX_ELEMENTS = 1_000_000;
@@ -97,9 +98,8 @@ type Internals<Name extends string, T> = Readonly<Record<Name, { readonly protot
  * process outside any call, which ends the process, and allocates arrays of any announced length.
  */
 export function limitReplies(): void {
-  const require = createRequire(import.meta.url);
-  const decoder = (require('ioredis/built/resp/decoder.js') as Internals<'Decoder', Decoder>).Decoder.prototype;
-  const handler = (require('ioredis/built/DataHandler.js') as Internals<'default', DataHandler>).default.prototype;
+  const decoder = (decoderModule as unknown as Internals<'Decoder', Decoder>).Decoder.prototype;
+  const handler = (dataHandlerModule as unknown as Internals<'default', DataHandler>).default.prototype;
   const { write } = decoder;
   if (write === undefined || handler.dispatch === undefined || handler.returnFatalError === undefined)
     throw new Error('this version of ioredis does not support reply limits');

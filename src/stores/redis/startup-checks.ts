@@ -1,8 +1,9 @@
+import { compareVersions } from '../../lib/compare-versions.ts';
 import { ProblemsError } from '../../lib/problems-error.ts';
 import { Fault } from '../../ports/fault.ts';
 import { MAX_SKEW_SECONDS } from '../../ports/store.ts';
 import { defineScript, listPrimaries, type RedisClient } from './client.ts';
-import { compareVersions, findKnownVulnerabilities, readRedisVersion } from './versions.ts';
+import { findKnownVulnerabilities, readRedisVersion } from './versions.ts';
 
 /** The server is reachable but cannot be used; an operator must change its configuration. */
 export class UnsuitableRedisError extends ProblemsError {}

@@ -1,3 +1,5 @@
+import { compareVersions } from '../../lib/compare-versions.ts';
+
 export interface RedisVersion {
   readonly server: 'Redis' | 'Valkey';
   readonly version: string;
@@ -57,6 +59,3 @@ function isFixed(version: string, fixedIn: readonly string[]): boolean {
 }
 
 const getBranch = (version: string): string => version.split('.').slice(0, 2).join('.');
-
-/** Compares numbers within the text by value. */
-export const { compare: compareVersions } = new Intl.Collator('en', { numeric: true });

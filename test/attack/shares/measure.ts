@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
-import { MEMORY_ENVIRONMENT } from '../../../src/server/workers/worker-memory.ts';
 import { spawnChild } from '../../support/child-process.ts';
 import { anonymousMemory } from '../../support/memory.ts';
+import { MEMORY_ENVIRONMENT } from '../../support/memory-environment.ts';
 import { createServeFolder, isAlive, type ServeFolder, startServe, until } from '../../support/serve-process.ts';
 import { limitMemory } from './memory-limit.ts';
 import { openObserver } from './observer.ts';
