@@ -1,15 +1,13 @@
 import { describeRedirectUri, getFormActionSource } from '../../domain/redirect-uri.ts';
 import type { Refusal } from '../../domain/refusal.ts';
-import { formatScope, type Scope } from '../../domain/scope.ts';
 import type { Approvable } from '../../grants/code-grant.ts';
 import { AUDIENCE_FIELD, formatApprovalSubject, type PageDeps, SCOPE_FIELD } from '../page-handler.ts';
 import type { Session } from '../session.ts';
 import type { Transaction } from '../transaction.ts';
-import { describeRefusal, renderAlert, renderForm, renderName, renderSignOut } from './device-pages.ts';
+import { describeRefusal, renderAlert, renderForm, renderName, renderScope, renderSignOut } from './device-pages.ts';
 import { html, isolateText, type Markup, sanitizeText } from './html.ts';
 import type { Page } from './layout.ts';
 import type { Messages } from './messages/english.ts';
-import { describeScope } from './scope-text.ts';
 
 interface AuthorizationView {
   readonly transaction: Transaction;
@@ -66,11 +64,6 @@ function renderUnregistered(
     claimedName === '' ? authorization.unregistered : authorization.formatClaimedName(isolateText(claimedName));
   return html`<p class="note">${renderName(integrationName)} ${text}</p>`;
 }
-
-const renderScope = ({ messages, theme }: PageDeps, scope: Scope): Markup => html`<h2>${messages.review.may}</h2>
-<ul>
-${describeScope(scope, messages, theme.permissions).map((sentence) => html`<li>${sentence}</li>\n`)}</ul>
-<details><summary>${messages.review.technical}</summary><code>${formatScope(scope)}</code></details>`;
 
 const renderApprove = (
   deps: PageDeps,

@@ -2,7 +2,7 @@ import { formatUserCode, MAX_DEVICE_NAME_LENGTH } from '../../domain/device-requ
 import type { Epoch } from '../../domain/epoch.ts';
 import { localize } from '../../domain/language.ts';
 import type { Refusal } from '../../domain/refusal.ts';
-import { formatScope, parseScope } from '../../domain/scope.ts';
+import { formatScope, parseScope, type Scope } from '../../domain/scope.ts';
 import type { DeviceApprovalRequest } from '../../grants/device-decision.ts';
 import type { OpenIdProvider } from '../../identity/openid-provider.ts';
 import { getFormSubject, type PageDeps, type PagePath, type PageRequest } from '../page-handler.ts';
@@ -141,7 +141,7 @@ interface ReviewView {
 }
 
 export function reviewPage(deps: PageDeps, session: Session, view: ReviewView): Page {
-  const { messages, theme } = deps;
+  const { messages } = deps;
   const { review } = messages;
   const { request, refusal } = view;
   const now = deps.grantDeps.now();
@@ -161,10 +161,7 @@ ${refusalText !== undefined && renderAlert(refusalText)}
 <p class="hint">${review.codeHint}</p>
 </section>
 ${refusalText === undefined && html`<p class="note">${review.warning}</p>`}
-<h2>${review.may}</h2>
-<ul>
-${describeScope(request.scope, messages, theme.permissions).map((sentence) => html`<li>${sentence}</li>\n`)}</ul>
-<details><summary>${review.technical}</summary><code>${formatScope(request.scope)}</code></details>
+${renderScope(deps, request.scope)}
 <dl>
 ${renderDeviceName(review, request)}<div><dt>${review.requestedAt}</dt><dd>${messages.formatAgo(now - request.askedAt)} ${renderTime(deps, request.askedAt)}</dd></div>
 <div><dt>${review.from}</dt><dd><bdi>${sanitizeText(request.askedFrom, 60)}</bdi></dd></div>
@@ -177,6 +174,11 @@ ${renderButton('/deny', html`<button class="second" type="submit">${review.deny}
 ${renderSignOut(deps, session, view.displayName, review.notYou)}`,
   };
 }
+
+export const renderScope = ({ messages, theme }: PageDeps, scope: Scope): Markup => html`<h2>${messages.review.may}</h2>
+<ul>
+${describeScope(scope, messages, theme.permissions).map((sentence) => html`<li>${sentence}</li>\n`)}</ul>
+<details><summary>${messages.review.technical}</summary><code>${formatScope(scope)}</code></details>`;
 
 /** Anyone can send any name with a device request: it identifies nothing. */
 function renderDeviceName({ device, deviceHint }: Messages['review'], request: DeviceApprovalRequest) {
