@@ -4,14 +4,7 @@ export interface PooledBuffer {
   readonly release: (error?: Error | null) => void;
 }
 
-/**
- * Reuses buffers for writes. New off-heap memory for each long response makes V8 scan its heap again and again: with 100 KiB
- * each, a third of all time.
- */
-export interface BufferPool {
-  /** At least this many bytes; undefined if pooling is not worth it, or the size is too large. */
-  acquire(size: number): PooledBuffer | undefined;
-}
+export type BufferPool = ReturnType<typeof createBufferPool>;
 
 /** The largest is for one read of a long response and its framing. A stalled client holds at most three times its share. */
 const BUFFER_SIZES = [8_192, 24_576, 73_728] as const;
@@ -19,8 +12,11 @@ const MIN_POOLED_BYTES = 4_096;
 /** For each size. */
 const MAX_IDLE_BYTES = 6_291_456;
 
-/** `sizes`: of the buffers, in ascending order. `minBytes`: less is not pooled. */
-export function createBufferPool(sizes: readonly number[] = BUFFER_SIZES, minBytes = MIN_POOLED_BYTES): BufferPool {
+/**
+ * Reuses buffers for writes. New off-heap memory for each long response makes V8 scan its heap again and again: with 100 KiB
+ * each, a third of all time. `sizes`: of the buffers, in ascending order. `minBytes`: less is not pooled.
+ */
+export function createBufferPool(sizes: readonly number[] = BUFFER_SIZES, minBytes = MIN_POOLED_BYTES) {
   const buckets = sizes.map((size) => ({ size, idle: [] as PooledBuffer[] }));
   const allocate = (size: number, idle: PooledBuffer[]): PooledBuffer => {
     const pooled: PooledBuffer = {
@@ -32,7 +28,8 @@ export function createBufferPool(sizes: readonly number[] = BUFFER_SIZES, minByt
     return pooled;
   };
   return {
-    acquire(requested) {
+    /** At least this many bytes; undefined if pooling is not worth it, or the size is too large. */
+    acquire(requested: number): PooledBuffer | undefined {
       if (requested < minBytes) return undefined;
       for (const { size, idle } of buckets) if (requested <= size) return idle.pop() ?? allocate(size, idle);
       return undefined;

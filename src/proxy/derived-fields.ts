@@ -2,7 +2,6 @@ import { formatFields } from '../http/raw-headers.ts';
 import type { RequestHead } from '../http/request-head.ts';
 import { flattenString } from '../lib/flat-string.ts';
 import { newTraceparent } from '../observability/trace-context.ts';
-import type { Caller } from './policy/authorize.ts';
 import { type Credentials, readCredentials } from './policy/credentials.ts';
 import type { ForwardInfo, HeaderRules } from './policy/headers.ts';
 
@@ -12,13 +11,8 @@ import type { ForwardInfo, HeaderRules } from './policy/headers.ts';
  */
 class UpstreamFields {
   #rules: HeaderRules | undefined;
-  #caller: Caller | undefined;
-  #forwardAuthorization = false;
-  #peer = '';
-  /** The host that an absolute request target names, or else the Host field. */
-  #host = '';
-  #encrypted = false;
-  #trustedPeer = false;
+  /** What it was built for. */
+  #info: ForwardInfo | undefined;
   /** The client's; undefined: a new one for each request. */
   #trace: string | undefined;
   #parts: readonly [string, string, string] | undefined;
@@ -32,21 +26,21 @@ class UpstreamFields {
     head: RequestHead,
     info: ForwardInfo,
   ): { readonly text: string; readonly trace: string } {
-    const { requestId } = info;
+    const known = this.#info;
     const isCached =
-      this.#parts !== undefined &&
+      known !== undefined &&
       this.#rules === rules &&
-      this.#caller === info.caller &&
-      this.#forwardAuthorization === info.forwardAuthorization &&
-      this.#peer === info.peer &&
-      this.#host === info.host &&
-      this.#encrypted === info.encrypted &&
-      this.#trustedPeer === info.isTrustedPeer;
+      known.caller === info.caller &&
+      known.forwardAuthorization === info.forwardAuthorization &&
+      known.peer === info.peer &&
+      known.host === info.host &&
+      known.encrypted === info.encrypted &&
+      known.isTrustedPeer === info.isTrustedPeer;
     if (!isCached) this.#rebuild(rules, head, info);
     else if (!this.#isFlat) this.#flatten();
     const [before, between, after] = this.#parts ?? NO_PARTS;
     const trace = info.trace ?? this.#trace ?? newTraceparent();
-    this.#result.text = before + trace + between + requestId + after;
+    this.#result.text = before + trace + between + info.requestId + after;
     this.#result.trace = trace;
     return this.#result;
   }
@@ -72,12 +66,7 @@ class UpstreamFields {
     this.#isFlat = false;
     this.#trace = rawHeaders.includes(trace) ? trace : undefined;
     this.#rules = rules;
-    this.#caller = info.caller;
-    this.#forwardAuthorization = info.forwardAuthorization;
-    this.#peer = info.peer;
-    this.#host = info.host;
-    this.#encrypted = info.encrypted;
-    this.#trustedPeer = info.isTrustedPeer;
+    this.#info = info;
   }
 }
 

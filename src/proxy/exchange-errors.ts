@@ -1,3 +1,4 @@
+import type { ForwardRequest } from './exchange.ts';
 import type { StreamEndReason } from './policy/live-streams.ts';
 import type { ProxyRefusal } from './policy/refusals.ts';
 import { BodyError } from './request-body.ts';
@@ -38,4 +39,21 @@ export function refusalFor(error: Error): ProxyRefusal {
   return why === 'unknown' || why === 'going_away'
     ? { reason: 'unavailable', retryAfter: 1 }
     : { reason: 'token_invalid', fault: why };
+}
+
+/** RFC 9110 §9.2.2: idempotent methods. */
+const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
+
+/**
+ * A request may be sent once more when the upstream closed an idle connection just when it was used again (RFC 9112 §9.3.1),
+ * or when no connection could be established and another target is available. Requests with a body are not retried: it is
+ * read only once.
+ */
+export function mayRetry(
+  { method, content, body }: ForwardRequest,
+  { isIdleClose, isUnreached }: UpstreamError,
+  hasOtherTarget: () => boolean,
+): boolean {
+  if (content !== undefined || body !== undefined || !IDEMPOTENT.has(method)) return false;
+  return isIdleClose || (isUnreached && hasOtherTarget());
 }

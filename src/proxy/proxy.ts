@@ -1,14 +1,18 @@
 import type { AccessRule } from '../domain/access-rule.ts';
-import { type CompiledRules, compileRules } from '../domain/rule-matcher.ts';
+import { compileRules } from '../domain/rule-matcher.ts';
 import { createFailureReporter } from '../observability/report-limiter.ts';
 import type { ProofVerifier } from '../ports/proof-verifier.ts';
 import type { HostCheck, ProxyConfig } from './config.ts';
 import type { Caller, PolicyContext } from './policy/authorize.ts';
 import { type HeaderPolicy, HeaderRules } from './policy/headers.ts';
-import { createOriginResolver } from './policy/origin.ts';
-import { createOwnAuthorityCheck } from './policy/own-authority.ts';
 import { ResourceMetadata, type ResourceMetadataSettings } from './policy/resource-metadata.ts';
-import { createHostMatcher, createServedHosts, type HostSettings } from './policy/served-hosts.ts';
+import {
+  createHostMatcher,
+  createOriginResolver,
+  createOwnAuthorityCheck,
+  createServedHosts,
+  type HostSettings,
+} from './policy/served-hosts.ts';
 import { UpstreamRewriter } from './policy/upstream-rewriter.ts';
 import type { UpstreamRegistry, UpstreamSet } from './upstream/registry.ts';
 import type { UpstreamSettings } from './upstream/targets.ts';
@@ -49,10 +53,29 @@ export class ReverseProxy {
   readonly #upstreams: UpstreamSet;
 
   constructor(deps: ProxyDeps) {
+    const { publicUrl, pagesHost, hosts, resourceMetadata } = deps;
     const rules = compileRules(deps.rules);
-    this.policy = createPolicy(deps, rules);
-    this.acceptsHost = createHostCheck(deps, rules);
-    this.resourceMetadata = createResourceMetadata(deps, rules);
+    const isAllowedHost = createHostMatcher(hosts?.allowed ?? [], pagesHost);
+    const isListedHost = (name: string): boolean => rules.hosts.has(name) || isAllowedHost(name);
+    this.policy = {
+      rules,
+      readAccessToken: deps.readAccessToken,
+      revocations: deps.revocations,
+      getIntegration: deps.getIntegration,
+      isOwnAuthority: createOwnAuthorityCheck(publicUrl, rules, isAllowedHost),
+      pagesHost,
+      proofs: deps.proofVerifier && {
+        verifier: deps.proofVerifier,
+        getOrigin: createOriginResolver(publicUrl, isListedHost),
+        now: deps.now,
+      },
+    };
+    this.acceptsHost =
+      hosts === undefined
+        ? () => true
+        : createServedHosts({ settings: hosts, publicUrl, routeHosts: rules.hosts, pagesHost }, deps.log).accepts;
+    this.resourceMetadata =
+      resourceMetadata && new ResourceMetadata({ ...resourceMetadata, publicUrl, rules, isListedHost });
     this.#upstreams = deps.registry.acquire(deps.upstreams);
     this.config = {
       ...deps,
@@ -75,28 +98,6 @@ export class ReverseProxy {
   }
 }
 
-function createPolicy(deps: ProxyDeps, rules: CompiledRules): PolicyContext {
-  const { publicUrl, pagesHost, hosts } = deps;
-  return {
-    rules,
-    readAccessToken: deps.readAccessToken,
-    revocations: deps.revocations,
-    getIntegration: deps.getIntegration,
-    isOwnAuthority: createOwnAuthorityCheck(publicUrl, rules, createHostMatcher(hosts?.allowed ?? [], pagesHost)),
-    pagesHost,
-    proofs: deps.proofVerifier && {
-      verifier: deps.proofVerifier,
-      getOrigin: createOriginResolver(publicUrl, createListedHostCheck(deps, rules)),
-      now: deps.now,
-    },
-  };
-}
-
-const createListedHostCheck = ({ hosts, pagesHost }: ProxyDeps, rules: CompiledRules): ((name: string) => boolean) => {
-  const isAllowed = createHostMatcher(hosts?.allowed ?? [], pagesHost);
-  return (name) => rules.hosts.has(name) || isAllowed(name);
-};
-
 /** Signs for the audience of the rule's upstream, if that expects an assertion. */
 const createRuleSigner =
   ({ upstreams, signAssertion }: ProxyDeps): NonNullable<PolicyContext['signAssertion']> =>
@@ -104,16 +105,3 @@ const createRuleSigner =
     const settings = upstreams[rule.upstream]?.assertion;
     return settings && signAssertion?.(caller, settings.audience ?? rule.upstream);
   };
-
-function createResourceMetadata(deps: ProxyDeps, rules: CompiledRules): ResourceMetadata | undefined {
-  const { resourceMetadata, publicUrl } = deps;
-  if (resourceMetadata === undefined) return undefined;
-  const isListedHost = createListedHostCheck(deps, rules);
-  return new ResourceMetadata({ ...resourceMetadata, publicUrl, rules, isListedHost });
-}
-
-function createHostCheck({ hosts, publicUrl, pagesHost, log }: ProxyDeps, rules: CompiledRules): HostCheck {
-  if (hosts === undefined) return () => true;
-  const served = createServedHosts({ settings: hosts, publicUrl, routeHosts: rules.hosts, pagesHost }, log);
-  return (host, peer, socket) => served.accepts(host, peer, socket);
-}

@@ -1,8 +1,7 @@
 import type { Settings } from '../config/schema.ts';
 import { compileRules } from '../domain/rule-matcher.ts';
 import type { ExplainContext } from '../proxy/policy/explain.ts';
-import { createOwnAuthorityCheck } from '../proxy/policy/own-authority.ts';
-import { createHostMatcher, createServedHosts } from '../proxy/policy/served-hosts.ts';
+import { createHostMatcher, createOwnAuthorityCheck, createServedHosts } from '../proxy/policy/served-hosts.ts';
 import { buildRules } from './build-from-settings.ts';
 import { getPagesOrigin } from './pages-origin.ts';
 import { ServicePaths } from './service-paths.ts';

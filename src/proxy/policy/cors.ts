@@ -4,6 +4,7 @@ import { isForwardableMethod } from '../../domain/method.ts';
 import type { RequestTarget } from '../../domain/request-target.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { getSingleHeader } from '../../http/raw-headers.ts';
+import type { HttpRequest } from '../../http/request-context.ts';
 import { isServedMethod, type RequestHead } from '../../http/request-head.ts';
 import { hasAccessTokenInQuery, type PolicyContext, readTarget } from './authorize.ts';
 
@@ -21,14 +22,9 @@ export interface Preflight {
  */
 export function readPreflight(
   policy: Pick<PolicyContext, 'rules' | 'isOwnAuthority' | 'pagesHost'>,
-  request: {
-    readonly method?: string | undefined;
-    readonly url?: string | undefined;
-    readonly rawHeaders: readonly string[];
-  },
+  { method, url, rawHeaders }: Pick<HttpRequest, 'method' | 'url' | 'rawHeaders'>,
   head: Pick<RequestHead, 'host' | 'authorization'>,
 ): Preflight | undefined {
-  const { method, url = '', rawHeaders } = request;
   if (method !== 'OPTIONS' || head.authorization.length > 0 || hasAccessTokenInQuery(url)) return undefined;
   const origin = getSingleHeader(rawHeaders, 'origin');
   const requestedMethod = getSingleHeader(rawHeaders, 'access-control-request-method');

@@ -67,10 +67,9 @@ export class ForwardAuth {
       });
       return this.#reject(context, { reason: 'peer_not_trusted' });
     }
-    const { method, rawHeaders, head } = request;
-    const { host, authorization, isServiceWorkerScript } = head;
+    const { authorization, isServiceWorkerScript } = request.head;
     if (this.#deps.isCertificateAmbiguous(context)) return this.#rejectAmbiguous(context, AMBIGUOUS_CERTIFICATE.detail);
-    const result = readOriginalRequest({ method, host, pathSuffix, rawHeaders });
+    const result = readOriginalRequest(request, pathSuffix);
     if (!result.ok) return this.#rejectAmbiguous(context, result.detail);
     const { original } = result;
     context.note({ original: `${original.method} ${original.url.split('?', 1)[0]}` });

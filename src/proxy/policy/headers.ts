@@ -156,7 +156,7 @@ export class HeaderRules {
     list.push('traceparent', trace);
     if (validParent !== undefined && traceState !== undefined) list.push('tracestate', traceState);
     pushForwarded(list, forwarded, info);
-    if (info.caller !== undefined) pushIdentity(list, this.#policy, info.caller);
+    if (info.caller !== undefined) pushIdentity(list, this.#policy, getIdentityValues(info.caller), false);
     return { list, trace };
   }
 
@@ -279,12 +279,11 @@ export interface IdentityValues {
 const NO_IDENTITY: IdentityValues = { user: '', clientId: '', scope: '', name: '', email: '', groups: '' };
 const PROFILE_FIELDS = ['name', 'email', 'groups'] as const;
 
-function pushIdentity(list: string[], policy: HeaderPolicy, caller: Caller): void {
-  const values = getIdentityValues(caller);
+function pushIdentity(list: string[], policy: HeaderPolicy, values: IdentityValues, sendsEmpty: boolean): void {
   list.push(policy.user, values.user, policy.clientId, values.clientId, policy.scope, values.scope);
   for (const part of PROFILE_FIELDS) {
     const field = policy[part];
-    if (field !== undefined && values[part] !== '') list.push(field, values[part]);
+    if (field !== undefined && (sendsEmpty || values[part] !== '')) list.push(field, values[part]);
   }
 }
 
@@ -293,12 +292,8 @@ function pushIdentity(list: string[], policy: HeaderPolicy, caller: Caller): voi
  * overwrites what a client sent.
  */
 export function createIdentityHeaders(policy: HeaderPolicy, caller: Caller | undefined): string[] {
-  const values = caller === undefined ? NO_IDENTITY : getIdentityValues(caller);
-  const list = [policy.user, values.user, policy.clientId, values.clientId, policy.scope, values.scope];
-  for (const part of PROFILE_FIELDS) {
-    const field = policy[part];
-    if (field !== undefined) list.push(field, values[part]);
-  }
+  const list: string[] = [];
+  pushIdentity(list, policy, caller === undefined ? NO_IDENTITY : getIdentityValues(caller), true);
   return list;
 }
 

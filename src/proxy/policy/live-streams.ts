@@ -2,9 +2,9 @@ import { setImmediate as pendingReads } from 'node:timers/promises';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { TokenFault } from '../../domain/refusal.ts';
 import { findTokenFault, type VerifiedToken } from '../../domain/verified-token.ts';
-import { errorFields, type Logger } from '../../observability/logger.ts';
-import type { RevocationLog } from '../../ports/revocation-log.ts';
-import { getPresentedCertificate } from './authorize.ts';
+import { errorFields } from '../../observability/logger.ts';
+import type { ProxyConfig } from '../config.ts';
+import { getPresentedCertificate, type PolicyContext } from './authorize.ts';
 
 /** Why a response or a WebSocket is ended. */
 export type StreamEndReason = TokenFault | 'unknown' | 'going_away';
@@ -24,11 +24,7 @@ interface StreamRules {
   readonly isCertificateAccepted: (der: Uint8Array) => boolean | 'unknown';
 }
 
-interface LiveStreamsOptions {
-  readonly revocations: Pick<RevocationLog, 'isRevoked'>;
-  readonly now: () => Epoch;
-  readonly log: Logger;
-}
+type LiveStreamsOptions = Pick<PolicyContext, 'revocations'> & Pick<ProxyConfig, 'now' | 'log'>;
 
 /** Together with the time to close a connection, less than the promised second. */
 const CHECK_INTERVAL_MS = 400;

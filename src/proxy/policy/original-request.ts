@@ -1,6 +1,7 @@
 import { isForwardableMethod } from '../../domain/method.ts';
 import { HOST_PATTERN } from '../../domain/request-target.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
+import type { HttpRequest } from '../../http/request-context.ts';
 import { isServedMethod } from '../../http/request-head.ts';
 
 /**
@@ -16,17 +17,9 @@ export interface OriginalRequest {
   readonly host: string | undefined;
 }
 
-export type OriginalRequestResult =
+type OriginalRequestResult =
   | { readonly ok: true; readonly original: OriginalRequest }
   | { readonly ok: false; readonly detail: string };
-
-export interface ForwardAuthRequest {
-  readonly method: string;
-  readonly host: string;
-  /** What follows `/check` in the gateway's request target, unchanged. */
-  readonly pathSuffix: string;
-  readonly rawHeaders: readonly string[];
-}
 
 const METHOD_FIELDS = ['x-forwarded-method', 'x-original-method'] as const;
 const PATH_FIELDS = ['x-forwarded-uri', 'x-original-uri'] as const;
@@ -44,12 +37,11 @@ const ABSOLUTE_URL = /^(https?):\/\/([^/?#\\]*)(.*)$/i;
 
 const ambiguous = (detail: string): OriginalRequestResult => ({ ok: false, detail });
 
-export function readOriginalRequest({
-  method,
-  host,
-  pathSuffix,
-  rawHeaders,
-}: ForwardAuthRequest): OriginalRequestResult {
+/** `pathSuffix`: what follows `/check` in the gateway's request target, unchanged. */
+export function readOriginalRequest(
+  { method, rawHeaders, head: { host } }: HttpRequest,
+  pathSuffix: string,
+): OriginalRequestResult {
   const values = new Map<string, string>();
   for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
     const name = rawHeaders[at]?.toLowerCase() ?? '';

@@ -1,16 +1,10 @@
 import { getHeaderValues } from '../../http/raw-headers.ts';
-import type { RequestContext } from '../../http/request-context.ts';
+import type { CertificateContext } from '../config.ts';
 import type { PresentedProof } from './authorize.ts';
 
 /** The DPoP proof of a request, and the host that it may be for. */
 export function readPresentedProof(
-  {
-    request: { rawHeaders },
-    peer,
-    sourceUnknown,
-  }: Pick<RequestContext, 'peer' | 'sourceUnknown'> & {
-    readonly request: { readonly rawHeaders: readonly string[] };
-  },
+  { request: { rawHeaders }, peer, sourceUnknown }: CertificateContext,
   isTrustedPeer: (peer: string) => boolean,
 ): PresentedProof {
   const values = getHeaderValues(rawHeaders, 'dpop');

@@ -3,7 +3,7 @@ import { parseTarget, type RequestTarget } from '../../domain/request-target.ts'
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { listScopeTokens, type Scope, unionScopes } from '../../domain/scope.ts';
 import { redactText } from '../../lib/redact.ts';
-import { createOriginResolver } from './origin.ts';
+import { createOriginResolver } from './served-hosts.ts';
 
 /** RFC 9728 §3. */
 export const RESOURCE_METADATA_PATH = '/.well-known/oauth-protected-resource';

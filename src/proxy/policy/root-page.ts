@@ -1,5 +1,6 @@
 import type { RequestTarget } from '../../domain/request-target.ts';
 import { getSingleHeader } from '../../http/raw-headers.ts';
+import type { HttpRequest } from '../../http/request-context.ts';
 import type { ProxyRefusal } from './refusals.ts';
 
 /** What a browser gets at `/` in place of the JSON of a refusal. */
@@ -15,12 +16,6 @@ export type RenderRootPage = (
   request: { readonly url: string; readonly acceptLanguage: string | undefined },
 ) => RootPage;
 
-interface RootRequest {
-  readonly method?: string | undefined;
-  readonly url?: string | undefined;
-  readonly rawHeaders: readonly string[];
-}
-
 /**
  * The page for a refused request, if it is a browser's for `/`. A route for `/` that requires a token gets the same one: the
  * response does not reveal whether there is a route.
@@ -29,7 +24,7 @@ export function selectRootPage(
   render: RenderRootPage | undefined,
   { reason }: ProxyRefusal,
   target: RequestTarget | undefined,
-  { method, url = '', rawHeaders }: RootRequest,
+  { method, url, rawHeaders }: Pick<HttpRequest, 'method' | 'url' | 'rawHeaders'>,
 ): RootPage | undefined {
   if (reason !== 'token_missing' && reason !== 'misdirected') return undefined;
   if (render === undefined || target?.path !== '/' || method !== 'GET') return undefined;

@@ -1,5 +1,6 @@
 import { isIPv6, SocketAddress } from 'node:net';
-import { normalizeHost } from '../../domain/rule-matcher.ts';
+import { normalizeAuthority } from '../../domain/request-target.ts';
+import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import type { LocalEndpoint } from '../../http/request-context.ts';
 import type { Logger } from '../../observability/logger.ts';
 import { createReportLimiter } from '../../observability/report-limiter.ts';
@@ -12,14 +13,9 @@ export interface HostSettings {
   readonly others: 'warn' | 'refuse';
 }
 
-export interface ServedHosts {
-  /** May clients name this host, with or without a port? */
-  isListed(host: string): boolean;
-  /** False: the request is refused. Hosts that are not listed are logged. */
-  accepts(host: string, peer: string, socket: LocalEndpoint): boolean;
-}
+export type ServedHosts = ReturnType<typeof createServedHosts>;
 
-export interface ServedHostsDeps {
+interface ServedHostsDeps {
   readonly settings: HostSettings;
   readonly publicUrl: string;
   /** Hosts that routes name, in lower case. */
@@ -49,12 +45,13 @@ const MAX_KNOWN_HOSTS = 1_000;
 export function createServedHosts(
   { settings, publicUrl, routeHosts, pagesHost }: ServedHostsDeps,
   log?: Pick<Logger, 'warn'>,
-): ServedHosts {
+) {
   const publicHost = normalizeHost(new URL(publicUrl).host);
   const isAllowed = createHostMatcher(settings.allowed, pagesHost);
   const known = new Set<string>();
-  const report = createReporter(settings, log);
+  const firstReport = createReportLimiter();
 
+  /** May clients name this host, with or without a port? */
   const isListed = (host: string): boolean => {
     if (known.has(host)) return true;
     const name = normalizeHost(host);
@@ -65,14 +62,20 @@ export function createServedHosts(
 
   return {
     isListed,
-    accepts(host, peer, socket) {
+    /** False: the request is refused. Hosts that are not listed are logged. */
+    accepts: (host: string, peer: string, socket: LocalEndpoint): boolean => {
       // HTTP/1.0 requests may have no host; then none is forwarded.
       if (known.has(host) || host === '' || isListed(host)) return true;
       const name = normalizeHost(host);
       // Health checks name the address that they connect to, such as that of the pod.
       if (isLocal(name, socket.localAddress)) return true;
-      report(name, peer);
-      return settings.others === 'warn';
+      const isAccepted = settings.others === 'warn';
+      const first = log && firstReport(name);
+      if (first !== undefined) {
+        const decision = isAccepted ? 'accepted' : 'refused';
+        log?.warn('host_not_listed', { host: name, peer, decision, setting: 'hosts.allowed', ...first });
+      }
+      return isAccepted;
     },
   };
 }
@@ -89,20 +92,34 @@ function isLocal(name: string, localAddress: string | undefined): boolean {
 const normalizeIPv6 = (address: string): string =>
   isIPv6(address) ? new SocketAddress({ address, family: 'ipv6' }).address : address;
 
-function createReporter(
-  { others }: HostSettings,
-  log: Pick<Logger, 'warn'> | undefined,
-): (host: string, peer: string) => void {
-  const firstReport = createReportLimiter();
-  return (host, peer) => {
-    const first = log && firstReport(host);
-    if (first === undefined) return;
-    log?.warn('host_not_listed', {
-      host,
-      peer,
-      decision: others === 'warn' ? 'accepted' : 'refused',
-      setting: 'hosts.allowed',
-      ...first,
-    });
+/**
+ * The origin that clients of a host use: that of `publicUrl`, with the name of the host if it is listed. Other names are not
+ * repeated: a client can send any.
+ */
+export function createOriginResolver(
+  publicUrl: string,
+  isListedHost: (name: string) => boolean,
+): (host: string) => string {
+  const { host: publicAuthority, protocol, port } = new URL(publicUrl);
+  const publicHost = normalizeHost(publicAuthority);
+  return (host) => {
+    const name = normalizeHost(host);
+    if (name === publicHost || !isListedHost(name)) return publicUrl;
+    return `${protocol}//${name}${port === '' ? '' : `:${port}`}`;
+  };
+}
+
+/** Is this authority of an absolute request target served here: that of `publicUrl`, a host of a rule, or of `hosts.allowed`? */
+export function createOwnAuthorityCheck(
+  publicUrl: string,
+  rules: Pick<CompiledRules, 'hosts'>,
+  isAllowed: (name: string) => boolean = () => false,
+): (authority: string) => boolean {
+  const { host, protocol } = new URL(publicUrl);
+  const ownAuthority = normalizeAuthority(host, protocol.slice(0, -1));
+  return (authority) => {
+    if (authority === ownAuthority) return true;
+    const name = normalizeHost(authority);
+    return rules.hosts.has(name) || isAllowed(name);
   };
 }

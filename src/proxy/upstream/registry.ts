@@ -19,17 +19,6 @@ export interface UpstreamSet {
   release(withinSeconds: number): Promise<void>;
 }
 
-interface UpstreamStatus {
-  readonly name: string;
-  /** Requests that have not ended. */
-  readonly pending: number;
-  /** Those of them that are open event streams or WebSockets. */
-  readonly streams: number;
-  readonly targets: number;
-  /** Ejected targets. */
-  readonly ejected: number;
-}
-
 interface SharedUpstream extends UpstreamHandle {
   readonly key: string;
   readonly name: string;
@@ -71,7 +60,7 @@ export class UpstreamRegistry {
   }
 
   /** After a reload two upstreams may have the same name; they are added up. */
-  getStatus(): readonly UpstreamStatus[] {
+  getStatus() {
     return [...Map.groupBy(this.#active.values(), ({ name }) => name)].map(([name, sameName]) => ({
       name,
       pending: sum(sameName, ({ targets }) => sum(targets.all, ({ pending }) => pending)),

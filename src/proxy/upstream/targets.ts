@@ -25,14 +25,12 @@ export function parseTargetUrl(url: string) {
 }
 
 /** For the log. */
-export type TargetEvent =
-  | {
-      readonly event: 'target_ejected';
-      readonly target: string;
-      readonly reason: string;
-      readonly seconds?: number;
-    }
-  | { readonly event: 'target_restored'; readonly target: string };
+export interface TargetEvent {
+  readonly event: 'target_ejected' | 'target_restored';
+  readonly target: string;
+  readonly reason?: string;
+  readonly seconds?: number;
+}
 
 interface TargetsOptions {
   readonly ejection: UpstreamSettings['ejection'];

@@ -2,17 +2,7 @@ import type { Socket } from 'node:net';
 import { closeFrame, FrameTracker } from './websocket-frames.ts';
 
 /** The two connections of a forwarded WebSocket. */
-export interface Tunnel {
-  /** Closes both sides soon, with a Close frame where one may be sent. */
-  end(code: number, reason: string): void;
-  /** Both sides are joined: the idle timeout begins. */
-  start(): void;
-}
-
-export interface TunnelOptions {
-  readonly idleSeconds: number;
-  readonly onClose: () => void;
-}
+export type Tunnel = ReturnType<typeof openTunnel>;
 
 /** How long a side may take to read its last bytes. */
 const CLOSE_TIMEOUT_MS = 300;
@@ -23,7 +13,7 @@ const HALF_OPEN_TIMEOUT_MS = 2_000;
  * Watches a tunnel that http-proxy-3 pumps: tracks where frames begin, so that one can be inserted, and closes one side when
  * the other is closed. Opened before both sides are joined, so that it sees every byte.
  */
-export function openTunnel(client: Socket, upstream: Socket, { idleSeconds, onClose }: TunnelOptions): Tunnel {
+export function openTunnel(client: Socket, upstream: Socket, idleSeconds: number, onClose: () => void) {
   const toClient = new FrameTracker();
   const toUpstream = new FrameTracker();
   const trackSocket = (socket: Socket, tracker: FrameTracker): (() => void) => {
@@ -66,8 +56,10 @@ export function openTunnel(client: Socket, upstream: Socket, { idleSeconds, onCl
   };
 
   return {
+    /** Closes both sides soon, with a Close frame where one may be sent. */
     end,
-    start() {
+    /** Both sides are joined: the idle timeout begins. */
+    start(): void {
       client.setTimeout(idleSeconds * 1_000, () => end(1001, 'idle timeout'));
     },
   };

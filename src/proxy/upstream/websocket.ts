@@ -19,7 +19,7 @@ import { computeAcceptKey } from './websocket-frames.ts';
  * The package opens the connection, writes the 101 and joins both sides. It gets a request that is made here instead of the
  * client's, it writes nothing to the client but the 101, and every connection it leaves open is closed here.
  */
-export interface UpgradeRequest {
+interface UpgradeRequest {
   readonly socket: Duplex;
   /** Bytes that arrived after the client's head; they wait for the upstream's 101. */
   readonly head: Buffer;
@@ -38,12 +38,6 @@ export interface UpgradeRequest {
   readonly onAbort: (cause: unknown) => void;
   /** The response could not be processed. The upstream connection is closed; nothing else is called. */
   readonly onInternalError: (error: unknown) => void;
-}
-
-/** A handshake that was sent to the upstream. */
-export interface PendingUpgrade {
-  /** No effect after the upstream's response. */
-  cancel(refusal: ProxyRefusal, cause: Error): void;
 }
 
 interface Endpoint {
@@ -80,7 +74,7 @@ export class Tunnels {
   }
 
   /** Undefined: it was refused at once. */
-  forward(request: UpgradeRequest): PendingUpgrade | undefined {
+  forward(request: UpgradeRequest): Handshake | undefined {
     const key = getSingleHeader(request.headers, 'sec-websocket-key');
     const refusal = checkHandshake(key, getSingleHeader(request.headers, 'sec-websocket-version'));
     if (refusal !== undefined) {
@@ -132,7 +126,7 @@ export class Tunnels {
 }
 
 /** One handshake, until the upstream has responded. */
-class Handshake implements PendingUpgrade {
+class Handshake {
   readonly #tunnels: Tunnels;
   readonly #request: UpgradeRequest;
   readonly #endpoint: Endpoint;
@@ -172,6 +166,7 @@ class Handshake implements PendingUpgrade {
     return true;
   }
 
+  /** No effect after the upstream's response. */
   cancel(refusal: ProxyRefusal, cause: Error): void {
     if (!this.#settle()) return;
     this.#request.onFailure(refusal, cause);
@@ -257,10 +252,7 @@ class Handshake implements PendingUpgrade {
     if (!this.#settle() || socket.destroyed) return void upstreamSocket.destroy();
     this.#markStream();
     response.headers = toHeaderDict([...buildResponseHeaders(response.rawHeaders, 101), ...UPGRADE_FIELDS]);
-    const tunnel = openTunnel(socket as Socket, upstreamSocket, {
-      idleSeconds: timeouts.websocket,
-      onClose: () => open.delete(tunnel),
-    });
+    const tunnel = openTunnel(socket as Socket, upstreamSocket, timeouts.websocket, () => open.delete(tunnel));
     open.add(tunnel);
     join();
     tunnel.start();

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, expect } from 'vitest';
 import { compileRules } from '../../../src/domain/rule-matcher.ts';
 import { type ExplainContext, type Explanation, explain } from '../../../src/proxy/policy/explain.ts';
-import { createOwnAuthorityCheck } from '../../../src/proxy/policy/own-authority.ts';
+import { createOwnAuthorityCheck } from '../../../src/proxy/policy/served-hosts.ts';
 import { buildIntegrations, buildRules } from '../../../src/server/build-from-settings.ts';
 import { ServicePaths } from '../../../src/server/service-paths.ts';
 import { scope } from '../../support/proxy-harness.ts';
