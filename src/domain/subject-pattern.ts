@@ -22,7 +22,11 @@ export function parseSubjectPattern(text: string): ParsedSubjectPattern {
       part.includes('**') ? '** is allowed only at the end, after : or /' : 'at most one * is allowed between : and /',
     );
   }
-  const source = text.replace(OPEN_END, '').split('*').map(RegExp.escape).join('[^:/]+');
+  const source = text
+    .replace(OPEN_END, '')
+    .split('*')
+    .map((literal) => RegExp.escape(literal))
+    .join('[^:/]+');
   // `*` matches no separator, so that matching does not backtrack from one part into another.
   const expression = new RegExp(`^${source}${OPEN_END.test(text) ? '[^]+' : ''}$`);
   return { ok: true, pattern: { text, expression } };
