@@ -478,13 +478,14 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
     const { list, trace } = headers.buildRequestHeaders(head.rawHeaders, head, this.#getForwardInfo(allowed));
     list.push(...rewriter.getAssertionField(allowed));
     this.notes.trace = trace;
-    this.#webSocket = new WebSocketForward(this.#config, this.#downstream, allowed, {
+    this.#webSocket = new WebSocketForward(this.#downstream, this, {
+      config: this.#config,
+      allowed,
       id: this.id,
       host: allowed.target.authority ?? head.host,
       rawHeaders: head.rawHeaders,
       shareKey: allowed.caller?.bearer.identity ?? this.#getNetworkKey(),
       notes: this.notes,
-      owner: this,
     });
     this.#webSocket.start(handle.tunnels, list);
   }

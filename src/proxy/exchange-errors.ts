@@ -1,3 +1,4 @@
+import { errorFields } from '../observability/logger.ts';
 import type { ForwardRequest } from './exchange.ts';
 import type { StreamEndReason } from './policy/live-streams.ts';
 import type { ProxyRefusal } from './policy/refusals.ts';
@@ -29,6 +30,20 @@ const BODY_ERRORS = {
 
 const CLIENT_FAULTS: ReadonlySet<BodyError['kind']> = new Set(['too_large', 'client_disconnected', 'client_too_slow']);
 export const isClientFault = (error: Error): boolean => error instanceof BodyError && CLIENT_FAULTS.has(error.kind);
+
+type LoggedRequest = Pick<ForwardRequest, 'config' | 'id' | 'allowed' | 'notes'>;
+
+/** A response or a WebSocket was ended because of its token, or of a shutdown. */
+export function reportEnded({ config, id, allowed, notes }: LoggedRequest, { why, reason }: TokenEndedError): void {
+  notes.reason = reason;
+  const { rule, caller } = allowed;
+  config.log.info('stream_ended', { request_id: id, rule: rule.name, grant: caller?.bearer.grantId, reason: why });
+}
+
+export function logUpstreamError({ config, id, allowed }: LoggedRequest, event: string, cause: unknown): void {
+  const { upstream } = allowed.rule;
+  config.log.warn(event, { request_id: id, upstream, ...errorFields(cause), stack: undefined });
+}
 
 /** The error response for a request that got none from its upstream. */
 export function refusalFor(error: Error): ProxyRefusal {

@@ -7,7 +7,14 @@ import { errorFields } from '../observability/logger.ts';
 import { createBodyBuffer, mayHoldMore, STREAM_BUFFER_MS, UnreadResponse } from './body-buffering.ts';
 import { BodyDeadline } from './body-deadline.ts';
 import type { ProxyConfig } from './config.ts';
-import { isClientFault, mayRetry, refusalFor, TokenEndedError } from './exchange-errors.ts';
+import {
+  isClientFault,
+  logUpstreamError,
+  mayRetry,
+  refusalFor,
+  reportEnded,
+  TokenEndedError,
+} from './exchange-errors.ts';
 import type { LiveStream, StreamEndReason } from './policy/live-streams.ts';
 import type { ProxyRefusal } from './policy/refusals.ts';
 import { type AllowedRequest, getEnforcedBearer } from './policy/upstream-rewriter.ts';
@@ -456,7 +463,7 @@ export class Exchange
   #retry(error: UpstreamError): void {
     this.#slot.leave();
     this.#isRetry = true;
-    this.#logError('upstream_retried', error);
+    logUpstreamError(this.#request, 'upstream_retried', error);
     this.#enqueue(this.#upstream.targets.chooseOther(this.#slots.target));
   }
 
@@ -495,7 +502,7 @@ export class Exchange
     if (this.#stage === 'idle') return;
     if (!this.#downstream.hasStarted) {
       const refusal = refusalFor(cause);
-      if (refusal.reason.startsWith('upstream')) this.#logError('upstream_failed', cause);
+      if (refusal.reason.startsWith('upstream')) logUpstreamError(this.#request, 'upstream_failed', cause);
       return this.#refuse(refusal);
     }
     this.#finish();
@@ -504,32 +511,19 @@ export class Exchange
   }
 
   #reportBroken(cause: Error): void {
-    const { notes, allowed, config, id } = this.#request;
-    if (cause instanceof TokenEndedError) {
-      notes.reason = cause.reason;
-      config.log.info('stream_ended', {
-        request_id: id,
-        rule: allowed.rule.name,
-        grant: allowed.caller?.bearer.grantId,
-        reason: cause.why,
-      });
-    } else if (cause instanceof BodyError)
+    const { notes } = this.#request;
+    if (cause instanceof TokenEndedError) reportEnded(this.#request, cause);
+    else if (cause instanceof BodyError)
       notes.reason = cause.kind === 'client_too_slow' ? 'client_too_slow' : 'client_disconnected';
     else {
       notes.reason = 'upstream_aborted';
-      this.#logError('upstream_aborted', cause);
+      logUpstreamError(this.#request, 'upstream_aborted', cause);
     }
   }
 
   #refuse(refusal: ProxyRefusal): void {
     this.#finish();
     this.#owner.refuse(refusal);
-  }
-
-  #logError(event: string, cause: Error): void {
-    const { config, id, allowed } = this.#request;
-    const { upstream } = allowed.rule;
-    config.log.warn(event, { request_id: id, upstream, ...errorFields(cause), stack: undefined });
   }
 
   #tokenFault(): StreamEndReason | undefined {

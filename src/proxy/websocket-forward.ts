@@ -2,15 +2,13 @@ import type { IncomingMessage } from 'node:http';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { Downstream, ForwardedHead, UpgradedConnection } from '../http/downstream.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
-import type { RequestNotes } from '../http/request-context.ts';
 import type { HttpVersion, RequestHead } from '../http/request-head.ts';
 import { errorFields } from '../observability/logger.ts';
-import type { ProxyConfig } from './config.ts';
-import { type ExchangeOwner, SILENT_MS } from './exchange.ts';
-import { refusalFor, TokenEndedError } from './exchange-errors.ts';
-import { getCorsFields, replaceCorsFields } from './policy/cors.ts';
+import { type ExchangeOwner, type ForwardRequest, SILENT_MS } from './exchange.ts';
+import { logUpstreamError, refusalFor, reportEnded, TokenEndedError } from './exchange-errors.ts';
 import type { StreamEndReason } from './policy/live-streams.ts';
-import { type AllowedRequest, getEnforcedBearer, getUpstreamPath, isEventStream } from './policy/upstream-rewriter.ts';
+import { getEnforcedBearer, getUpstreamPath, isEventStream } from './policy/upstream-rewriter.ts';
+import { listClientFields } from './response-fields.ts';
 import type { Tunnel } from './upstream/tunnel.ts';
 import type { Tunnels } from './upstream/websocket.ts';
 
@@ -31,20 +29,15 @@ export const isWebSocketHandshake = (
 export const requestsWebSocket = ({ upgrade }: RequestHead): boolean =>
   upgrade !== undefined && /(?:^|,)\s*websocket\s*(?:,|$)/i.test(upgrade);
 
-interface WebSocketRequest {
-  readonly id: string;
-  readonly host: string;
-  readonly rawHeaders: readonly string[];
-  readonly shareKey: string;
-  readonly notes: RequestNotes;
-  readonly owner: ExchangeOwner;
-}
+type WebSocketRequest = Pick<
+  ForwardRequest,
+  'id' | 'host' | 'rawHeaders' | 'shareKey' | 'notes' | 'config' | 'allowed'
+>;
 
 /** A WebSocket handshake that is forwarded, and the tunnel or the ordinary response that follows. */
 export class WebSocketForward {
-  readonly #config: ProxyConfig;
   readonly #downstream: Downstream;
-  readonly #allowed: AllowedRequest;
+  readonly #owner: ExchangeOwner;
   readonly #request: WebSocketRequest;
   readonly #bearer: VerifiedToken | undefined;
   #connection!: UpgradedConnection;
@@ -55,20 +48,20 @@ export class WebSocketForward {
   #end: (reason: StreamEndReason) => void = () => {};
   #unwatch = (): void => {};
 
-  constructor(config: ProxyConfig, downstream: Downstream, allowed: AllowedRequest, request: WebSocketRequest) {
-    this.#config = config;
+  constructor(downstream: Downstream, owner: ExchangeOwner, request: WebSocketRequest) {
+    const { config, allowed } = request;
     this.#downstream = downstream;
-    this.#allowed = allowed;
+    this.#owner = owner;
     this.#request = request;
     this.#bearer = config.endStreams === 'none' ? undefined : getEnforcedBearer(allowed);
   }
 
   start(tunnels: Tunnels, headers: readonly string[]): void {
-    const { rule, target } = this.#allowed;
-    const { owner, id, notes, shareKey } = this.#request;
+    const { id, notes, shareKey, config, allowed } = this.#request;
+    const owner = this.#owner;
     // The token may have expired or been revoked while its signature was verified.
-    const bearer = this.#allowed.isDelayed === true ? getEnforcedBearer(this.#allowed) : undefined;
-    const ended = bearer && this.#config.streams.getEndReason(bearer);
+    const bearer = allowed.isDelayed === true ? getEnforcedBearer(allowed) : undefined;
+    const ended = bearer && config.streams.getEndReason(bearer);
     if (ended !== undefined) return owner.refuse(refusalFor(new TokenEndedError(ended)));
     // From the beginning: the token may be revoked while the upstream handles the handshake.
     this.#watch(() => true);
@@ -77,27 +70,22 @@ export class WebSocketForward {
     const pending = tunnels.forward({
       socket,
       head,
-      path: getUpstreamPath(rule, target),
+      path: getUpstreamPath(allowed.rule, allowed.target),
       headers,
       shareKey,
-      buildResponseHeaders: (raw, status) => [
-        'X-Request-Id',
-        id,
-        ...this.#config.headers.buildResponseHeaders(raw, status),
-      ],
+      buildResponseHeaders: (raw, status) => ['X-Request-Id', id, ...config.headers.buildResponseHeaders(raw, status)],
       onOpen: (tunnel) => this.#onOpen(tunnel),
       onDeclined: (response) => this.#onDeclined(response),
       onFailure: (refusal, cause) => {
-        if (refusal.reason.startsWith('upstream')) this.#logError('upstream_failed', cause);
+        if (refusal.reason.startsWith('upstream')) logUpstreamError(this.#request, 'upstream_failed', cause);
         owner.refuse(refusal);
       },
       onAbort: (cause) => {
         notes.reason = 'aborted';
-        const fields = { request_id: id, ...errorFields(cause), stack: undefined };
-        this.#config.log.debug('websocket_aborted', fields);
+        config.log.debug('websocket_aborted', { request_id: id, ...errorFields(cause), stack: undefined });
       },
       onInternalError: (error) => {
-        this.#config.log.error('internal_error', { request_id: id, ...errorFields(error) });
+        config.log.error('internal_error', { request_id: id, ...errorFields(error) });
         if (this.#isOpen || this.#downstream.hasStarted) socket.destroy();
         else owner.refuse({ reason: 'upstream_failed' });
       },
@@ -124,10 +112,10 @@ export class WebSocketForward {
 
   #onOpen(tunnel: Tunnel): void {
     this.#isOpen = true;
-    this.#request.owner.status = 101;
+    this.#owner.status = 101;
     this.#connection.release();
     this.#end = (reason) => {
-      this.#reportEnd(reason);
+      reportEnded(this.#request, new TokenEndedError(reason));
       if (reason === 'going_away') tunnel.end(1001, 'going away');
       else tunnel.end(1008, `access token ${reason.replaceAll('_', ' ')}`);
     };
@@ -135,30 +123,26 @@ export class WebSocketForward {
 
   /** The upstream sent an ordinary response, which ends with its token as it would without the upgrade. */
   #onDeclined(response: IncomingMessage): void {
-    const { id, host, rawHeaders: requestHeaders, notes, owner } = this.#request;
-    const { rewriter, endStreams, headers } = this.#config;
+    const { id, notes, config } = this.#request;
     const { rawHeaders, statusCode: status = 502 } = response;
     const isEvents = isEventStream(rawHeaders);
-    const location = rewriter.getLocationRewrite(this.#allowed, host);
-    const fields = headers.buildResponseHeaders(rawHeaders, status, location);
-    const cors = getCorsFields(this.#allowed.rule, requestHeaders);
-    const list = cors === undefined ? fields : replaceCorsFields(fields, cors);
     notes.reason = 'upgrade_declined';
     notes.isEventStream = isEvents;
-    owner.status = status;
+    this.#owner.status = status;
     this.#declined = response;
+    const list = listClientFields(this.#request, rawHeaders, status, true);
     this.#downstream.writeHead(describeHead(response), { list, text: '', block: undefined }, id, []);
     // The body may begin much later.
     this.#downstream.flush();
     this.#unwatch();
     this.#end = (reason) => {
-      this.#reportEnd(reason);
+      reportEnded(this.#request, new TokenEndedError(reason));
       this.#declined = undefined;
       response.destroy();
       this.#downstream.abort(false);
     };
     if (isEvents) this.#watch(createSilenceCheck(response, this.#downstream));
-    else if (this.#bearer !== undefined && endStreams === 'all') this.#watch(() => false);
+    else if (this.#bearer !== undefined && config.endStreams === 'all') this.#watch(() => false);
     this.#pump(response);
   }
 
@@ -177,37 +161,20 @@ export class WebSocketForward {
     const onFailed = (error: unknown): void => {
       if (this.#declined !== response) return;
       this.#declined = undefined;
-      this.#logError('upstream_aborted', error);
+      logUpstreamError(this.#request, 'upstream_aborted', error);
       downstream.abort(false);
     };
     response.on('error', onFailed).on('aborted', () => onFailed(new Error('the response was aborted')));
   }
 
   #watch(endsAtShutdown: () => boolean): void {
-    this.#unwatch = this.#config.streams.add({
+    this.#unwatch = this.#request.config.streams.add({
       bearer: this.#bearer,
       get endsAtShutdown() {
         return endsAtShutdown();
       },
       end: (reason) => this.#end(reason),
     });
-  }
-
-  #reportEnd(reason: StreamEndReason): void {
-    const { rule, caller } = this.#allowed;
-    this.#request.notes.reason = new TokenEndedError(reason).reason;
-    this.#config.log.info('stream_ended', {
-      request_id: this.#request.id,
-      rule: rule.name,
-      grant: caller?.bearer.grantId,
-      reason,
-    });
-  }
-
-  #logError(event: string, cause: unknown): void {
-    const { upstream } = this.#allowed.rule;
-    const fields = { request_id: this.#request.id, upstream, ...errorFields(cause), stack: undefined };
-    this.#config.log.warn(event, fields);
   }
 }
 
