@@ -3,9 +3,9 @@
  * on one grant, without a store.
  */
 
+import { openSealingKeys } from '../src/tokens/keyring.ts';
 import { createKeyringFile } from '../src/tokens/keyring-file.ts';
 import { createRecordAuthenticator } from '../src/tokens/record-mac.ts';
-import { openSealingKeys } from '../src/tokens/sealing-keys.ts';
 import { loadAverage } from './support/linux.ts';
 
 const ROUNDS = 100;

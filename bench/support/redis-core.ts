@@ -17,7 +17,7 @@ import type { GrantDeps } from '../../src/grants/deps.ts';
 import { refresh } from '../../src/grants/refresh.ts';
 import { createLogger, createStdoutSink } from '../../src/observability/logger.ts';
 import { openCheckedKeyring } from '../../src/server/keys.ts';
-import { createRefreshToken } from '../../src/tokens/refresh-token.ts';
+import { createRefreshToken } from '../../src/tokens/issuer.ts';
 import { loadSettingsIn, openGrantDeps } from './grant-deps.ts';
 
 const [folder = '', mode = '', concurrencyText = '', secondsText = '', stateFile = '', resultFile = ''] =

@@ -15,8 +15,7 @@ import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-js
 import type { Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantFilter, GrantPage, GrantPrefix, GrantQuery } from '../ports/grant-index.ts';
-import type { StoredRecord } from '../ports/record-store.ts';
-import type { Store } from '../ports/store.ts';
+import type { Store, StoredRecord } from '../ports/store.ts';
 import { readMessageBody } from './node-request.ts';
 import { createErrorResponse } from './responses.ts';
 

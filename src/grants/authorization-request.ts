@@ -5,10 +5,11 @@ import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { matchesRedirectUri } from '../domain/redirect-uri.ts';
 import { findExcess, formatScope, narrowScope, parseScope } from '../domain/scope.ts';
 import type { Parameters } from '../http/parameters.ts';
+import { omitUndefined } from '../lib/omit-undefined.ts';
+import { redactStart } from '../lib/redact.ts';
 import type { GrantDeps } from './deps.ts';
 import { getIssueTime, randomGrantId } from './issue.ts';
 import { readRequestedAudience, type TargetContext } from './requested-audience.ts';
-import { formatUriForLog } from './uri-for-log.ts';
 
 /** A valid authorization request (RFC 6749 §4.1.1), before the user has decided. */
 export const AuthorizationRequest = z.strictObject({
@@ -99,7 +100,7 @@ export async function findClientRedirect(
   const isRegistered =
     redirectUri !== undefined && redirectUris.some((registered) => matchesRedirectUri(registered, redirectUri));
   return isRegistered
-    ? ok({ integration: found.value, redirectUri, ...(claimedName !== undefined && { claimedName }) })
+    ? ok({ integration: found.value, redirectUri, ...omitUndefined({ claimedName }) })
     : refused({ reason: 'redirect_uri_invalid', redirectUri: formatUriForLog(redirectUri) });
 }
 
@@ -113,11 +114,8 @@ async function readClient(
   const document = await clientDocuments?.read(clientId, templateId);
   if (document === undefined || 'problem' in document)
     return refused({ reason: 'client_document_invalid', clientId, detail: document?.problem ?? '' });
-  const { name } = document;
-  return ok({
-    redirectUris: document.redirectUris,
-    ...(name !== undefined && { claimedName: name.slice(0, MAX_NAME_LENGTH) }),
-  });
+  const { redirectUris: documented, name } = document;
+  return ok({ redirectUris: documented, ...omitUndefined({ claimedName: name?.slice(0, MAX_NAME_LENGTH) }) });
 }
 
 const STATE = /^[\x20-\x7e]+$/;
@@ -165,11 +163,7 @@ export function readAuthorizationRequest(
     challenge,
     askedAt: Math.floor(now),
     expires: Math.floor(now) + REQUEST_LIFETIME,
-    ...(claimedName !== undefined && { claimedName }),
-    ...(state !== undefined && { state }),
-    ...(requestedScope.value !== undefined && { scope: requestedScope.value }),
-    ...(audience.value !== undefined && { audience: audience.value }),
-    ...(proofKey !== undefined && { proofKey }),
+    ...omitUndefined({ claimedName, state, scope: requestedScope.value, audience: audience.value, proofKey }),
     ...signIn.value,
   };
   return JSON.stringify(request).length <= MAX_LENGTH
@@ -253,4 +247,14 @@ export function isStillRegistered(
     (integration.templateId !== undefined ||
       integration.redirectUris?.some((registered) => matchesRedirectUri(registered, redirectUri)) === true)
   );
+}
+
+const MAX_LOGGED_LENGTH = 256;
+
+/** For logs: redacted, bounded, and without user information, query and fragment, which can contain secrets. */
+export function formatUriForLog(uri: string | undefined): string {
+  if (uri === undefined) return '(missing or repeated)';
+  if (!URL.canParse(uri)) return '(not a URL)';
+  const { protocol, host, pathname } = new URL(uri);
+  return redactStart(`${protocol}${host === '' ? '' : `//${host}`}${pathname}`, MAX_LOGGED_LENGTH);
 }

@@ -1,32 +1,24 @@
-import { type GrantCertificate, getGrantRecordExpiry } from '../domain/grant.ts';
 import { checkGrantAllowed, getAllowedScope, type Integration, matchesUser } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { createUserProfile } from '../domain/profile.ts';
 import { formatOAuthScope, intersectScopes, parseScope, type ScopeSyntax } from '../domain/scope.ts';
 import type { User } from '../domain/user.ts';
-import type { ValidatedCertificate } from '../ports/certificate-validator.ts';
+import type { ValidatedCertificate } from '../x509/certificate-validator.ts';
 import type { GrantDeps } from './deps.ts';
 import {
   assertAuditAvailable,
   certificateFields,
-  createGrant,
   findMissingProof,
-  grantFields,
   type IssuedTokens,
-  issueTokens,
-  randomGrantId,
+  issueGrant,
+  type TokenRequest,
 } from './issue.ts';
 
-interface CertificateGrantRequest {
-  readonly clientId: string;
+interface CertificateGrantRequest extends Pick<TokenRequest, 'clientId' | 'audience' | 'proofKey'> {
   readonly scope: string | undefined;
   /** The client certificate of this connection, DER. */
   readonly certificate: Uint8Array | undefined;
   readonly scopeSyntax?: ScopeSyntax;
-  /** One of the integration's audiences; if omitted, its default. */
-  readonly audience?: string | undefined;
-  /** Thumbprint of the key of the DPoP proof. */
-  readonly proofKey?: string | undefined;
   /** RFC 6749 §4.4: no refresh token, and scope is optional: everything that access list and integration allow. */
   readonly accessOnly?: true;
 }
@@ -53,13 +45,6 @@ export async function identifyByCertificate(
     });
   return ok({ user, certificate: validated.value });
 }
-
-const toGrantCertificate = ({ fingerprint, serial, subject, issuer }: ValidatedCertificate): GrantCertificate => ({
-  fingerprint,
-  serial,
-  subject,
-  issuer,
-});
 
 /** Undefined if the user is allowed nothing. */
 function getDefaultScope(integration: Integration, user: User): string | undefined {
@@ -98,9 +83,8 @@ export async function grantByCertificate(
   const allowed = checkGrantAllowed(integration, user, 'certificate', scope.value);
   if (!allowed.ok) return allowed;
 
-  const now = deps.now();
-  const grant = createGrant(deps, {
-    id: randomGrantId(),
+  const { fingerprint, serial, subject, issuer } = certificate;
+  const newGrant = {
     integration,
     identity: user.identity,
     grantType: 'certificate',
@@ -108,18 +92,10 @@ export async function grantByCertificate(
     audience: params.audience,
     proofKey: params.proofKey,
     refreshable: params.accessOnly !== true,
-    now,
+    now: deps.now(),
     profile: createUserProfile(user),
-    certificate: toGrantCertificate(certificate),
-    ...(integration.bindToCertificate && { boundTo: certificate.fingerprint }),
-  });
-  if ((await deps.store.grants.create(grant.id, grant, getGrantRecordExpiry(grant))) === 'taken')
-    throw new Error('a random grant id is already in use');
-  const issued = await issueTokens(deps, grant, now);
-  deps.log.audit('grant_issued', {
-    ...grantFields(grant),
-    ...certificateFields(certificate),
-    issuer: certificate.issuer,
-  });
-  return ok(issued);
+    certificate: { fingerprint, serial, subject, issuer },
+    boundTo: integration.bindToCertificate ? fingerprint : undefined,
+  } as const;
+  return ok(await issueGrant(deps, newGrant, { ...certificateFields(certificate), issuer }));
 }

@@ -3,8 +3,8 @@ import { type Integration, isConfidential } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { getRateLimitKey, type RateLimiter } from '../lib/rate-limiter.ts';
-import type { ClientAssertionVerifier } from '../ports/client-assertion-verifier.ts';
 import { MAX_SKEW_SECONDS, TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';
+import type { ClientAssertionVerifier } from '../tokens/client-assertions.ts';
 import type { GrantDeps } from './deps.ts';
 
 const CLIENT_AUTH_METHODS = ['client_secret_basic', 'client_secret_post', 'private_key_jwt'] as const;

@@ -1,27 +1,25 @@
 import { hash } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
-import { getGrantRecordExpiry } from '../domain/grant.ts';
 import { checkGrantAllowed, getAllowedScope, type Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { type Profile, updateProfile } from '../domain/profile.ts';
 import { formatOAuthScope, intersectScopes, narrowScope, parseScope, type Scope } from '../domain/scope.ts';
 import type { AssertedGroups, User } from '../domain/user.ts';
-import type { PresentedCertificate } from '../domain/verified-token.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
-import type { MaybePromise } from '../lib/rate-limiter.ts';
+import { omitUndefined } from '../lib/omit-undefined.ts';
 import { MAX_SKEW_SECONDS, TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';
 import { type AuthorizationRequest, getCodeIntegration, PUSHED_LIFETIME } from './authorization-request.ts';
 import type { GrantDeps } from './deps.ts';
-import { requireAuthentication } from './device-grant.ts';
-import { requireCertificateBinding } from './exchange-grant.ts';
 import {
   assertAuditAvailable,
+  bindToCertificate,
   checkStillAllowed,
-  createGrant,
   findMissingProof,
   grantFields,
   type IssuedTokens,
-  issueTokens,
+  requireAuthentication,
+  type TokenRequest,
+  tryIssueGrant,
 } from './issue.ts';
 import { isGrantRevoked, revokeGrant } from './revoke.ts';
 
@@ -172,10 +170,7 @@ export async function approveAuthorization(
     identity,
     decidedAt: Math.floor(now),
     ...(deps.issuedAfter && { issuedAfter: deps.issuedAfter }),
-    ...(audience !== undefined && { audience }),
-    ...(request.proofKey !== undefined && { proofKey: request.proofKey }),
-    ...(profile !== undefined && { profile }),
-    ...(signIn.assertedGroups !== undefined && { assertedGroups: signIn.assertedGroups }),
+    ...omitUndefined({ audience, proofKey: request.proofKey, profile, assertedGroups: signIn.assertedGroups }),
   };
   if ((await createDecisionNote(deps, request, decision)) === 'created') {
     deps.log.audit('authorization_approved', {
@@ -212,18 +207,12 @@ export async function denyAuthorization(deps: GrantDeps, request: AuthorizationR
   return true;
 }
 
-interface CodeTokenRequest {
-  readonly clientId: string;
-  readonly clientAuthenticated: boolean;
+interface CodeTokenRequest extends Omit<TokenRequest, 'audience'> {
   readonly code: string;
   readonly redirectUri: string;
   readonly verifier: string;
   /** RFC 8707 §2.2: must be the audience that was approved (undefined: the public URL). */
   readonly isTarget: (audience: string | undefined) => boolean;
-  /** Thumbprint of the key of the DPoP proof. */
-  readonly proofKey?: string | undefined;
-  /** The client certificate of this connection, validated when it is called. */
-  readonly getCertificate: () => MaybePromise<PresentedCertificate | undefined>;
 }
 
 /**
@@ -261,34 +250,28 @@ export async function exchangeCode(deps: GrantDeps, params: CodeTokenRequest): P
   if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt, issuedAfter }))
     return refused({ reason: 'code_unknown' });
   const grantType = 'code';
-  const groups = assertedGroups !== undefined && { assertedGroups };
-  const allowed = await checkStillAllowed(deps, integration.value, { identity, grantType, scope, ...groups });
+  const allowed = await checkStillAllowed(deps, integration.value, { identity, grantType, scope, assertedGroups });
   if (!allowed.ok) return allowed;
-  const binding = integration.value.bindToCertificate
-    ? requireCertificateBinding(await params.getCertificate())
-    : ok({});
+  const binding = await bindToCertificate(integration.value, params);
   if (!binding.ok) return binding;
 
-  const grant = createGrant(deps, {
+  const issued = await tryIssueGrant(deps, {
     id,
     integration: integration.value,
     identity,
     grantType,
     scope,
     profile: updateProfile(decision.profile, allowed.value),
-    ...groups,
+    assertedGroups,
     audience,
     proofKey: params.proofKey,
+    clientAuthenticated: params.clientAuthenticated,
     issuedAfter,
     now,
-    ...(params.clientAuthenticated && { clientAuthenticated: true }),
     ...binding.value,
   });
-  if ((await deps.store.grants.create(id, grant, getGrantRecordExpiry(grant))) === 'taken')
-    return (await revokeIfSpent(deps, id, params.clientId)) ?? refused({ reason: 'code_unknown' });
-  const issued = await issueTokens(deps, grant, now);
-  deps.log.audit('grant_issued', grantFields(grant));
-  return ok(issued);
+  if (issued !== undefined) return ok(issued);
+  return (await revokeIfSpent(deps, id, params.clientId)) ?? refused({ reason: 'code_unknown' });
 }
 
 /** Wrong values do not use up the code: otherwise anyone who has seen it could end the sign-in. */

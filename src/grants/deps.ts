@@ -1,17 +1,16 @@
 import type { Epoch } from '../domain/epoch.ts';
 import type { Integration } from '../domain/integration.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import type { ClientDocumentReader } from '../identity/client-documents.ts';
+import type { UserDirectory } from '../identity/user-directory.ts';
 import type { Logger } from '../observability/logger.ts';
-import type { CertificateValidator } from '../ports/certificate-validator.ts';
-import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
-import type { UserDirectory } from '../ports/directory.ts';
-import type { Sealer } from '../ports/sealer.ts';
 import type { Store } from '../ports/store.ts';
-import type { SubjectTokenReader } from '../ports/subject-token-reader.ts';
-import type { TokenIssuer } from '../ports/token-issuer.ts';
+import type { TokenIssuer } from '../tokens/issuer.ts';
+import type { Sealer } from '../tokens/sealer.ts';
+import type { SubjectTokenReader } from '../tokens/trusted-issuers/subject-token-reader.ts';
+import type { CertificateValidator } from '../x509/certificate-validator.ts';
+import type { PendingDeviceLimiter, PollLimiter } from './device-limits.ts';
 import type { OutageTracker } from './outage-tracker.ts';
-import type { PendingDeviceLimiter } from './pending-device-limiter.ts';
-import type { PollLimiter } from './poll-limiter.ts';
 
 /** Dependencies of the grant functions. One per configuration; the store and the limiters outlive it. */
 export interface GrantDeps {

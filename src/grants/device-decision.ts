@@ -12,6 +12,7 @@ import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { type Profile, updateProfile } from '../domain/profile.ts';
 import { parseScope, type Scope } from '../domain/scope.ts';
 import type { AssertedGroups, User } from '../domain/user.ts';
+import { omitUndefined } from '../lib/omit-undefined.ts';
 import { Fault } from '../ports/fault.ts';
 import { type GrantDeps, getIntegrationName } from './deps.ts';
 import { getDeviceIntegration, keepRequestUntil } from './device-grant.ts';
@@ -81,11 +82,12 @@ export async function confirmDevice(
   const { assertedGroups } = signIn;
   const profile = updateProfile(signIn.profile, user);
   const decided = await updateDeviceRequest(deps, requestId, (request, now) =>
-    confirm(request, user.identity, now, {
-      ...(profile !== undefined && { profile }),
-      ...(assertedGroups !== undefined && { assertedGroups }),
-      ...(deps.issuedAfter && { issuedAfter: deps.issuedAfter }),
-    }),
+    confirm(
+      request,
+      user.identity,
+      now,
+      omitUndefined({ profile, assertedGroups, issuedAfter: deps.issuedAfter || undefined }),
+    ),
   );
   if (!decided.ok) return decided;
   if (decided.value.changed)
@@ -133,7 +135,7 @@ function toApprovalRequest(deps: GrantDeps, request: DeviceRequest): Outcome<Dev
     scope: scope.value,
     askedAt,
     askedFrom,
-    ...(deviceName !== undefined && { deviceName }),
+    ...omitUndefined({ deviceName }),
     expires,
   });
 }

@@ -7,24 +7,25 @@ import {
   USER_CODE_ALPHABET,
 } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
-import { getGrantRecordExpiry } from '../domain/grant.ts';
-import { type Integration, isConfidential } from '../domain/integration.ts';
+import type { Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { updateProfile } from '../domain/profile.ts';
 import { findExcess, formatScope, parseScope, type ScopeSyntax } from '../domain/scope.ts';
-import type { PresentedCertificate } from '../domain/verified-token.ts';
-import type { MaybePromise } from '../lib/rate-limiter.ts';
+import type { Parameters } from '../http/parameters.ts';
+import type { RequestContext } from '../http/request-context.ts';
+import { omitUndefined } from '../lib/omit-undefined.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDeps } from './deps.ts';
-import { requireCertificateBinding } from './exchange-grant.ts';
+import type { EndpointService } from './endpoint.ts';
 import {
   assertAuditAvailable,
+  bindToCertificate,
   checkStillAllowed,
-  createGrant,
   findMissingProof,
-  grantFields,
   type IssuedTokens,
-  issueTokens,
+  requireAuthentication,
+  type TokenRequest,
+  tryIssueGrant,
 } from './issue.ts';
 import { isGrantRevoked } from './revoke.ts';
 
@@ -69,22 +70,13 @@ export function getDeviceIntegration(deps: GrantDeps, clientId: string): Outcome
 export const offersDeviceFlow = ({ policy, integrations }: Pick<GrantDeps, 'policy' | 'integrations'>): boolean =>
   policy.device.enabled && integrations.values().some(({ grants }) => grants.has('device'));
 
-/** Otherwise a client with a secret or a key could be used without it through the token API, which knows neither. */
-export const requireAuthentication = (
-  integration: Integration,
-  { clientAuthenticated }: { readonly clientAuthenticated?: boolean },
-): Outcome<undefined> =>
-  isConfidential(integration) && clientAuthenticated !== true
-    ? refused({ reason: 'client_authentication_required', clientId: integration.clientId })
-    : ok(undefined);
-
 const getDeviceTimes = ({ policy }: GrantDeps, { device }: Integration) => ({
   codeLifetime: device?.codeLifetime ?? policy.device.codeLifetime,
   interval: device?.interval ?? policy.device.interval,
 });
 
 /** RFC 8628 §3.1: creates a device code for polling and a user code. */
-export async function startDeviceAuthorization(
+async function startDeviceAuthorization(
   deps: GrantDeps,
   params: DeviceAuthorizationRequest,
 ): Promise<Outcome<DeviceCodes>> {
@@ -114,7 +106,7 @@ export async function startDeviceAuthorization(
     scope: params.scope,
     askedAt: Math.floor(now),
     askedFrom: params.clientAddress,
-    ...(deviceName !== undefined && { deviceName }),
+    ...omitUndefined({ deviceName }),
     expires,
     failedSignIns: 0,
   };
@@ -125,7 +117,7 @@ export async function startDeviceAuthorization(
     client: request.clientId,
     scope: request.scope,
     from: params.clientAddress,
-    ...(deviceName !== undefined && { device_name: deviceName }),
+    ...omitUndefined({ device_name: deviceName }),
   });
   return ok({
     deviceCode,
@@ -181,18 +173,10 @@ async function registerUserCode(deps: GrantDeps, request: DeviceRequest): Promis
   throw new Fault('overloaded', 'no unused user code was found');
 }
 
-interface DeviceTokenRequest {
-  readonly clientId: string;
+interface DeviceTokenRequest extends TokenRequest {
   readonly deviceCode: string;
   /** RFC 8628 §3.5: a device that polls too early gets slow_down, and its interval grows. */
   readonly slowDown?: boolean;
-  readonly clientAuthenticated?: boolean;
-  /** One of the integration's audiences; if omitted, its default. */
-  readonly audience?: string | undefined;
-  /** Thumbprint of the key of the DPoP proof. */
-  readonly proofKey?: string | undefined;
-  /** The client certificate of this connection, validated when it is called. */
-  readonly getCertificate: () => MaybePromise<PresentedCertificate | undefined>;
 }
 
 /**
@@ -230,40 +214,59 @@ export async function exchangeDeviceCode(deps: GrantDeps, params: DeviceTokenReq
   if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt, issuedAfter }))
     return refused({ reason: 'device_denied' });
   const grantType = 'device';
-  const allowed = await checkStillAllowed(deps, integration.value, {
-    identity,
-    grantType,
-    scope,
-    ...(assertedGroups !== undefined && { assertedGroups }),
-  });
+  const allowed = await checkStillAllowed(deps, integration.value, { identity, grantType, scope, assertedGroups });
   if (!allowed.ok) return allowed;
-
-  const binding = integration.value.bindToCertificate
-    ? requireCertificateBinding(await params.getCertificate())
-    : ok({});
+  const binding = await bindToCertificate(integration.value, params);
   if (!binding.ok) return binding;
 
-  const profile = updateProfile(confirmed.value.profile, allowed.value);
-  const grant = createGrant(deps, {
+  const newGrant = {
     id,
     integration: integration.value,
     identity,
     grantType,
     scope,
-    profile,
-    ...(assertedGroups !== undefined && { assertedGroups }),
+    profile: updateProfile(confirmed.value.profile, allowed.value),
+    assertedGroups,
     audience: params.audience,
     proofKey: params.proofKey,
+    clientAuthenticated: params.clientAuthenticated,
     issuedAfter,
     now,
-    ...(params.clientAuthenticated === true && { clientAuthenticated: true }),
     ...binding.value,
+  } as const;
+  const issued = await tryIssueGrant(deps, newGrant, { keepUntil: keepRequestUntil(record) });
+  if (issued !== undefined) return ok(issued);
+  deps.log.audit('device_code_replayed', { request: id, client: params.clientId });
+  return refused({ reason: 'device_code_used' });
+}
+
+/** RFC 8628 §3.1 and §3.2, for both APIs. */
+export async function authorizeDevice(
+  { grantDeps, pagesUrl, path }: Pick<EndpointService<never>, 'grantDeps' | 'pagesUrl' | 'path'>,
+  context: RequestContext,
+  parameters: Parameters,
+  options: { readonly scopeSyntax?: ScopeSyntax; readonly clientAuthenticated?: boolean } = {},
+) {
+  const clientId = parameters.get('client_id');
+  if (clientId === undefined) return refused({ reason: 'client_id_missing' });
+  context.note({ clientId });
+  const codes = await startDeviceAuthorization(grantDeps, {
+    clientId,
+    scope: parameters.get('scope'),
+    clientAddress: context.clientAddress,
+    deviceName: parameters.get('device_name'),
+    ...options,
   });
-  if ((await deps.store.grants.create(id, grant, getGrantRecordExpiry(grant, keepRequestUntil(record)))) === 'taken') {
-    deps.log.audit('device_code_replayed', { request: id, client: params.clientId });
-    return refused({ reason: 'device_code_used' });
-  }
-  const issued = await issueTokens(deps, grant, now);
-  deps.log.audit('grant_issued', grantFields(grant));
-  return ok(issued);
+  if (!codes.ok) return codes;
+  const { deviceCode, userCode, expires, expiresIn, interval } = codes.value;
+  const page = `${pagesUrl}${path}/device`;
+  const response = {
+    device_code: deviceCode,
+    user_code: userCode,
+    verification_uri: page,
+    verification_uri_complete: `${page}?user_code=${userCode}`,
+    expires_in: expiresIn,
+    interval,
+  };
+  return ok({ response, expires });
 }

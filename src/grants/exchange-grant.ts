@@ -1,42 +1,28 @@
 import { hash } from 'node:crypto';
-import { getGrantRecordExpiry } from '../domain/grant.ts';
-import {
-  checkExchangeAllowed,
-  findExchangeEntries,
-  getExchangeScope,
-  type Integration,
-} from '../domain/integration.ts';
+import { checkExchangeAllowed, findExchangeEntries, getExchangeScope } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import type { RefusalOf } from '../domain/refusal.ts';
 import { formatOAuthScope, parseScope } from '../domain/scope.ts';
 import { formatRejection, type RejectedToken } from '../domain/token-rejection.ts';
-import { findTokenFault, type PresentedCertificate } from '../domain/verified-token.ts';
-import type { MaybePromise } from '../lib/rate-limiter.ts';
-import type { SubjectToken, SubjectTokenType } from '../ports/subject-token-reader.ts';
+import { findTokenFault } from '../domain/verified-token.ts';
+import { omitUndefined } from '../lib/omit-undefined.ts';
+import type { SubjectToken, SubjectTokenType } from '../tokens/trusted-issuers/subject-token-reader.ts';
 import type { GrantDeps } from './deps.ts';
 import {
   assertAuditAvailable,
-  createGrant,
+  bindToCertificate,
   findMissingProof,
-  grantFields,
   type IssuedTokens,
-  issueTokens,
   randomGrantId,
+  type TokenRequest,
+  tryIssueGrant,
 } from './issue.ts';
 
-export interface ExchangeRequest {
-  readonly clientId: string;
+export interface ExchangeRequest extends TokenRequest {
   /** If omitted, everything that the integration and the matching entries allow is granted. */
   readonly scope: string | undefined;
   readonly subjectToken: string;
   readonly subjectTokenType: SubjectTokenType;
-  readonly clientAuthenticated: boolean;
-  /** One of the integration's audiences; if omitted, its default. */
-  readonly audience?: string | undefined;
-  /** Thumbprint of the key of the DPoP proof. */
-  readonly proofKey?: string | undefined;
-  /** The client certificate of this connection, validated when it is called. */
-  readonly getCertificate: () => MaybePromise<PresentedCertificate | undefined>;
 }
 
 interface ExchangedTokens extends IssuedTokens {
@@ -54,7 +40,8 @@ export async function grantByExchange(deps: GrantDeps, params: ExchangeRequest):
   if (missingProof !== undefined) return refused(missingProof);
   const subject = await readSubjectToken(deps, params);
   if (!subject.ok) return subject;
-  const { identity } = subject.value.verified;
+  const { verified, issuer } = subject.value;
+  const { identity } = verified;
 
   const entries = findExchangeEntries(integration, subject.value);
   const requestedScope = params.scope ?? formatOAuthScope(getExchangeScope(integration, entries));
@@ -66,43 +53,34 @@ export async function grantByExchange(deps: GrantDeps, params: ExchangeRequest):
       ? scope
       : checkExchangeAllowed(integration, entries, subject.value, identity, scope.ok ? scope.value : new Map());
   if (!allowed.ok) return allowed;
-  const binding = await bindToCertificate(integration, subject.value, params);
+  // A bound token is exchanged for a bound one only: otherwise the exchange would remove the protection.
+  const { boundTo } = verified;
+  const binding = boundTo === undefined ? await bindToCertificate(integration, params) : ok({ boundTo });
   if (!binding.ok) return binding;
 
-  const now = deps.now();
   const once = entries.some((entry) => entry.once);
   const refreshable = entries.every((entry) => entry.refresh);
   const id = once ? deriveSingleUseId(subject.value) : randomGrantId();
-  if (id === undefined)
-    return refused({ reason: 'subject_token_invalid', fault: 'malformed', issuer: subject.value.issuer });
-  const grant = createGrant(deps, {
+  if (id === undefined) return refused({ reason: 'subject_token_invalid', fault: 'malformed', issuer });
+  const issued = await tryIssueGrant(deps, {
     id,
     integration,
     identity,
     grantType: 'exchange',
     scope: requestedScope,
-    exchangedFrom: subject.value.verified.clientId,
-    profile: subject.value.verified.profile,
+    exchangedFrom: verified.clientId,
+    profile: verified.profile,
     audience: params.audience,
     proofKey: params.proofKey,
+    clientAuthenticated: params.clientAuthenticated,
     refreshable,
-    now,
-    ...(once && { singleUseUntil: Math.ceil(subject.value.verified.expires) }),
-    ...(params.clientAuthenticated && { clientAuthenticated: true }),
+    now: deps.now(),
+    singleUseUntil: once ? Math.ceil(verified.expires) : undefined,
     ...binding.value,
   });
-  if ((await deps.store.grants.create(id, grant, getGrantRecordExpiry(grant))) === 'taken') {
-    if (!once) throw new Error('a random grant id is already in use');
-    deps.log.audit('subject_token_replayed', {
-      client: params.clientId,
-      identity,
-      issuer: subject.value.issuer,
-    });
-    return refused({ reason: 'subject_token_used', identity });
-  }
-  const issued = await issueTokens(deps, grant, now);
-  deps.log.audit('grant_issued', grantFields(grant));
-  return ok({ ...issued, refreshable });
+  if (issued !== undefined) return ok({ ...issued, refreshable });
+  deps.log.audit('subject_token_replayed', { client: params.clientId, identity, issuer });
+  return refused({ reason: 'subject_token_used', identity });
 }
 
 /** An authentic token that is valid now and was not revoked: by itself, its subject, its client or its issuer. */
@@ -122,36 +100,11 @@ async function readSubjectToken(deps: GrantDeps, params: ExchangeRequest): Promi
   return fault === undefined ? ok(found) : refused({ reason: 'subject_token_invalid', fault, issuer: found.issuer });
 }
 
-const describeRejection = (rejected: RejectedToken | undefined): RefusalOf<'subject_token_invalid'> => {
-  const issuer = rejected?.rejection.issuer;
-  return {
-    reason: 'subject_token_invalid',
-    fault: 'not_authentic',
-    ...(rejected !== undefined && { detail: formatRejection(rejected.rejection) }),
-    ...(issuer !== undefined && { issuer }),
-  };
-};
-
-/** A bound token is exchanged for a bound one only: otherwise the exchange would remove the protection. */
-async function bindToCertificate(
-  integration: Integration,
-  { verified }: SubjectToken,
-  { getCertificate }: ExchangeRequest,
-): Promise<Outcome<{ readonly boundTo?: string }>> {
-  if (verified.boundTo !== undefined) return ok({ boundTo: verified.boundTo });
-  if (!integration.bindToCertificate) return ok({});
-  return requireCertificateBinding(await getCertificate());
-}
-
-/** For integrations with `bindToCertificate` whose callers do not authenticate with a certificate. */
-export function requireCertificateBinding(
-  certificate: PresentedCertificate | undefined,
-): Outcome<{ readonly boundTo: string }> {
-  if (certificate === undefined) return refused({ reason: 'certificate_missing' });
-  return certificate.accepted
-    ? ok({ boundTo: certificate.fingerprint })
-    : refused({ reason: 'certificate_unusable', detail: 'it is not accepted' });
-}
+const describeRejection = (rejected: RejectedToken | undefined): RefusalOf<'subject_token_invalid'> => ({
+  reason: 'subject_token_invalid',
+  fault: 'not_authentic',
+  ...omitUndefined({ detail: rejected && formatRejection(rejected.rejection), issuer: rejected?.rejection.issuer }),
+});
 
 /** A store creates an id only once, on any replica. Undefined: the token has no `jti`. */
 const deriveSingleUseId = ({ issuer, tokenId }: SubjectToken): string | undefined =>

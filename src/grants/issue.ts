@@ -1,22 +1,29 @@
 import { randomBytes } from 'node:crypto';
 import type { Epoch } from '../domain/epoch.ts';
-import { computeAccessExpiry, formatFingerprint, type Grant, type GrantCertificate } from '../domain/grant.ts';
+import {
+  computeAccessExpiry,
+  formatFingerprint,
+  type Grant,
+  type GrantCertificate,
+  getGrantRecordExpiry,
+} from '../domain/grant.ts';
 import {
   checkExchangeAllowed,
   checkGrantAllowed,
   findExchangeEntries,
-  type GrantType,
   type Integration,
+  isConfidential,
 } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import type { Profile } from '../domain/profile.ts';
 import type { Refusal } from '../domain/refusal.ts';
 import { parseScope } from '../domain/scope.ts';
 import { type AssertedGroups, addGroups, type User } from '../domain/user.ts';
-import { getIssuerOfClient } from '../domain/verified-token.ts';
+import { getIssuerOfClient, type PresentedCertificate } from '../domain/verified-token.ts';
+import { omitUndefined } from '../lib/omit-undefined.ts';
+import type { MaybePromise } from '../lib/rate-limiter.ts';
 import type { LogFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import type { TokenPair } from '../ports/token-issuer.ts';
+import type { TokenPair } from '../tokens/issuer.ts';
 import type { GrantDeps } from './deps.ts';
 
 /** A grant together with the tokens of its current generation. */
@@ -27,29 +34,37 @@ export interface IssuedTokens {
   readonly expiresIn: number;
 }
 
-interface NewGrant {
-  readonly id: string;
-  readonly integration: Integration;
-  readonly identity: string;
-  readonly grantType: GrantType;
-  readonly scope: string;
-  readonly boundTo?: string;
-  /** Thumbprint of the DPoP key that its tokens are bound to. */
-  readonly proofKey?: string | undefined;
-  readonly profile?: Profile | undefined;
-  readonly certificate?: GrantCertificate;
-  readonly assertedGroups?: AssertedGroups;
-  /** If omitted, the default of the integration is used. */
+/** What every request for new tokens states. */
+export interface TokenRequest {
+  readonly clientId: string;
+  /** With its secret or key. */
+  readonly clientAuthenticated?: boolean;
+  /** One of the integration's audiences; if omitted, its default. */
   readonly audience?: string | undefined;
-  readonly exchangedFrom?: string;
-  readonly singleUseUntil?: Epoch;
-  readonly clientAuthenticated?: true;
+  /** Thumbprint of the key of the DPoP proof. */
+  readonly proofKey?: string | undefined;
+  /** The client certificate of this connection, validated when it is called. */
+  readonly getCertificate: () => MaybePromise<PresentedCertificate | undefined>;
+}
+
+type NewGrant = Pick<Grant, 'id' | 'identity' | 'grantType' | 'scope'> & {
+  readonly [Name in
+    | 'boundTo'
+    | 'proofKey'
+    | 'profile'
+    | 'certificate'
+    | 'assertedGroups'
+    | 'audience'
+    | 'exchangedFrom'
+    | 'singleUseUntil'
+    | 'issuedAfter']?: Grant[Name] | undefined;
+} & {
+  readonly integration: Integration;
+  readonly clientAuthenticated?: boolean | undefined;
   /** If false, no refresh token is returned, so the grant ends with its access token. */
   readonly refreshable?: boolean;
-  /** Taken from the approval; if omitted, the value of the request is used. */
-  readonly issuedAfter?: number | undefined;
   readonly now: Epoch;
-}
+};
 
 export const randomGrantId = (): string => randomBytes(17).toString('base64url').slice(0, 22);
 
@@ -57,32 +72,34 @@ export const randomGrantId = (): string => randomBytes(17).toString('base64url')
 export const getIssueTime = ({ store }: { readonly store: Pick<GrantDeps['store'], 'time'> }, now: Epoch): Epoch =>
   Math.min(now, store.time?.() ?? now);
 
-export function createGrant(
-  deps: GrantDeps,
-  {
+/** If omitted, the audience is the default of the integration, and `issuedAfter` that of the request. */
+export function createGrant(deps: GrantDeps, newGrant: NewGrant): Grant {
+  const {
+    id,
+    identity,
+    grantType,
+    scope,
     integration,
-    now,
+    clientAuthenticated,
     refreshable = true,
-    profile,
-    proofKey,
-    audience = integration.audience?.[0],
-    issuedAfter = deps.issuedAfter,
+    now,
     ...rest
-  }: NewGrant,
-): Grant {
+  } = newGrant;
+  const { audience = integration.audience?.[0], issuedAfter = deps.issuedAfter } = rest;
   const lifetime = refreshable
     ? integration.grantLifetime
     : Math.min(integration.accessLifetime, integration.grantLifetime);
   const refreshUntil = Math.floor(now) + lifetime;
   const issuedAt = getIssueTime(deps, now);
   return {
-    ...rest,
-    ...(profile !== undefined && { profile }),
-    ...(audience !== undefined && { audience }),
-    ...(proofKey !== undefined && { proofKey }),
+    id,
+    identity,
+    grantType,
+    scope,
+    ...omitUndefined({ ...rest, audience, issuedAfter: issuedAfter || undefined }),
+    ...(clientAuthenticated === true && { clientAuthenticated }),
     clientId: integration.clientId,
     issuedAt: Math.floor(issuedAt),
-    ...(issuedAfter && { issuedAfter }),
     refreshUntil,
     generation: 1,
     rotatedAt: issuedAt,
@@ -90,6 +107,31 @@ export function createGrant(
     keys: deps.tokenIssuer.getCurrentKeyIds(now),
     format: integration.tokenFormat ?? 'jwt',
   };
+}
+
+/** Stores a new grant and issues its tokens. Undefined if its id is taken. */
+export async function tryIssueGrant(
+  deps: GrantDeps,
+  newGrant: NewGrant,
+  { keepUntil, auditFields }: { readonly keepUntil?: Epoch; readonly auditFields?: LogFields } = {},
+): Promise<IssuedTokens | undefined> {
+  const grant = createGrant(deps, newGrant);
+  if ((await deps.store.grants.create(grant.id, grant, getGrantRecordExpiry(grant, keepUntil))) === 'taken')
+    return undefined;
+  const issued = await issueTokens(deps, grant, newGrant.now);
+  deps.log.audit('grant_issued', { ...grantFields(grant), ...auditFields });
+  return issued;
+}
+
+/** The same with a random id. */
+export async function issueGrant(
+  deps: GrantDeps,
+  newGrant: Omit<NewGrant, 'id'>,
+  auditFields: LogFields = {},
+): Promise<IssuedTokens> {
+  const issued = await tryIssueGrant(deps, { ...newGrant, id: randomGrantId() }, { auditFields });
+  if (issued === undefined) throw new Error('a random grant id is already in use');
+  return issued;
 }
 
 /** The groups apply only while the settings let their provider assert groups. */
@@ -103,7 +145,9 @@ export const addAssertedGroups = (
 export async function checkStillAllowed(
   deps: GrantDeps,
   integration: Integration,
-  grant: Pick<Grant, 'identity' | 'grantType' | 'scope' | 'exchangedFrom' | 'assertedGroups'>,
+  grant: Pick<Grant, 'identity' | 'grantType' | 'scope' | 'exchangedFrom'> & {
+    readonly assertedGroups?: AssertedGroups | undefined;
+  },
 ): Promise<Outcome<User | undefined>> {
   const { identity, grantType, scope } = grant;
   if (grantType === 'exchange') return checkExchangeStillAllowed(integration, grant);
@@ -143,6 +187,28 @@ export const findMissingProof = (
   proofKey: string | undefined,
 ): Refusal | undefined =>
   requiresProof === true && proofKey === undefined ? { reason: 'proof_required', clientId } : undefined;
+
+/** Otherwise a client with a secret or a key could be used without it through the token API, which knows neither. */
+export const requireAuthentication = (
+  integration: Integration,
+  { clientAuthenticated }: Pick<TokenRequest, 'clientAuthenticated'>,
+): Outcome<undefined> =>
+  isConfidential(integration) && clientAuthenticated !== true
+    ? refused({ reason: 'client_authentication_required', clientId: integration.clientId })
+    : ok(undefined);
+
+/** For integrations with `bindToCertificate` whose callers do not authenticate with a certificate. */
+export async function bindToCertificate(
+  integration: Integration,
+  { getCertificate }: Pick<TokenRequest, 'getCertificate'>,
+): Promise<Outcome<{ readonly boundTo?: string }>> {
+  if (!integration.bindToCertificate) return ok({});
+  const certificate = await getCertificate();
+  if (certificate === undefined) return refused({ reason: 'certificate_missing' });
+  return certificate.accepted
+    ? ok({ boundTo: certificate.fingerprint })
+    : refused({ reason: 'certificate_unusable', detail: 'it is not accepted' });
+}
 
 /** Where the settings require an audit record, nothing is issued without it. Revocation is always possible. */
 export function assertAuditAvailable({ isAuditAvailable }: Pick<GrantDeps, 'isAuditAvailable'>): void {
@@ -191,5 +257,5 @@ export const grantFields = (grant: Grant) => ({
     issuer: getIssuerOfClient(grant.exchangedFrom),
     exchanged_from: grant.exchangedFrom,
   }),
-  ...(grant.proofKey !== undefined && { proof_key: grant.proofKey }),
+  ...omitUndefined({ proof_key: grant.proofKey }),
 });

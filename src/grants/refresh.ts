@@ -3,9 +3,9 @@ import { decideRefresh, type Grant, getGrantRecordExpiry, markRevoked } from '..
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { type Profile, updateProfile } from '../domain/profile.ts';
 import { findExcess, formatScope, parseScope } from '../domain/scope.ts';
+import { omitUndefined } from '../lib/omit-undefined.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDeps } from './deps.ts';
-import { requireAuthentication } from './device-grant.ts';
 import {
   assertAuditAvailable,
   checkStillAllowed,
@@ -13,6 +13,7 @@ import {
   grantFields,
   type IssuedTokens,
   issueTokens,
+  requireAuthentication,
 } from './issue.ts';
 import { isGrantRevoked, revokeGrant } from './revoke.ts';
 
@@ -73,15 +74,8 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
       ...(params.certificate !== undefined && { certificate: params.certificate.fingerprint }),
     });
 
-    switch (verdict.kind) {
-      case 'refused':
-        return refused(verdict.refusal);
-      case 'reused':
-        return handleReuse(deps, record, now);
-      case 'retried':
-      case 'rotated':
-        break;
-    }
+    if (verdict.kind === 'refused') return refused(verdict.refusal);
+    if (verdict.kind === 'reused') return handleReuse(deps, record, now);
     // A revocation is announced before the record is updated; after a crash in between the grant must stay revoked.
     if (isGrantRevoked(deps, record)) return refused({ reason: 'grant_revoked' });
     const scopeCheck = checkScopeWithinGrant(record, params.scope);
@@ -131,7 +125,7 @@ const isHolder = (
 ): boolean => fingerprint === (boundTo ?? certificate?.fingerprint);
 
 function withProfile({ profile: _replaced, ...grant }: Grant, profile: Profile | undefined): Grant {
-  return { ...grant, ...(profile !== undefined && { profile }) };
+  return { ...grant, ...omitUndefined({ profile }) };
 }
 
 function checkScopeWithinGrant(grant: Grant, requestedScope: string | undefined): Outcome<unknown> {

@@ -1,8 +1,9 @@
+import type { Epoch } from '../domain/epoch.ts';
 import { type Grant, getGrantRecordExpiry, markRevoked } from '../domain/grant.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import type { VerifiedToken } from '../domain/verified-token.ts';
 import { Fault } from '../ports/fault.ts';
-import type { StoredRecord } from '../ports/record-store.ts';
-import type { AccessTokenReference } from '../ports/token-issuer.ts';
+import type { Revocation, RevocationLog, StoredRecord } from '../ports/store.ts';
 import type { GrantDeps } from './deps.ts';
 
 type RevokeDeps = Pick<GrantDeps, 'store' | 'now' | 'log'> & Partial<Pick<GrantDeps, 'integrations'>>;
@@ -12,43 +13,28 @@ const MAX_RACES = 64;
 /** Was the grant revoked, even if its record does not show it yet? */
 export const isGrantRevoked = (
   { store }: Pick<GrantDeps, 'store'>,
-  {
-    id,
-    clientId,
-    identity,
-    issuedAt,
-    issuedAfter,
-    exchangedFrom,
-  }: Pick<Grant, 'id' | 'clientId' | 'identity' | 'issuedAt' | 'issuedAfter' | 'exchangedFrom'>,
+  grant: Pick<Grant, 'id' | 'clientId' | 'identity' | 'issuedAt' | 'issuedAfter' | 'exchangedFrom'>,
 ): boolean =>
   // Above every generation: an entry that supersedes older tokens does not match.
-  store.revocations.isRevoked({
-    grantId: id,
-    generation: Number.MAX_SAFE_INTEGER,
-    clientId,
-    identity,
-    issuedAt,
-    ...(issuedAfter !== undefined && { issuedAfter }),
-    ...(exchangedFrom !== undefined && { exchangedFrom }),
-  });
+  store.revocations.isRevoked({ ...grant, grantId: grant.id, generation: Number.MAX_SAFE_INTEGER });
+
+/** Revokes all tokens of a grant. */
+const createRevocation = (grantId: string, keepUntil: Epoch): Revocation => ({
+  of: 'grant',
+  grantId,
+  belowGeneration: Number.POSITIVE_INFINITY,
+  keepUntil,
+});
 
 /** Announces the revocation first, then updates the record: after a crash in between the tokens are rejected. */
 export async function revokeGrant(deps: RevokeDeps, grant: Grant): Promise<void> {
-  await deps.store.revocations.announce({
-    of: 'grant',
-    grantId: grant.id,
-    belowGeneration: Number.POSITIVE_INFINITY,
-    keepUntil: getGrantRecordExpiry(grant),
-  });
+  await deps.store.revocations.announce(createRevocation(grant.id, getGrantRecordExpiry(grant)));
   for (let races = 0; races < MAX_RACES; races += 1) {
     const found = await deps.store.grants.read(grant.id);
     if (found === undefined || found.record.revokedAt !== undefined) return;
-    const revokedGrant = markRevoked(found.record, found.now);
-    if (
-      (await deps.store.grants.replace(grant.id, found.version, revokedGrant, getGrantRecordExpiry(revokedGrant))) ===
-      'replaced'
-    )
-      return;
+    const revoked = markRevoked(found.record, found.now);
+    const written = await deps.store.grants.replace(grant.id, found.version, revoked, getGrantRecordExpiry(revoked));
+    if (written === 'replaced') return;
   }
   throw new Fault('overloaded', `grant ${grant.id} has too many concurrent updates`);
 }
@@ -87,13 +73,7 @@ export const revokeForeignTokens = (
   { store, now }: Pick<GrantDeps, 'store' | 'now'>,
   id: string,
   retention = MIN_RETENTION,
-): Promise<void> =>
-  store.revocations.announce({
-    of: 'grant',
-    grantId: id,
-    belowGeneration: Number.POSITIVE_INFINITY,
-    keepUntil: Math.ceil(now()) + retention,
-  });
+): Promise<void> => store.revocations.announce(createRevocation(id, Math.ceil(now()) + retention));
 
 interface RevokeOptions {
   /** For the audit event: the presented credential. */
@@ -105,18 +85,14 @@ interface RevokeOptions {
 /** Revokes the grant of an authentic token, even if the token itself is no longer valid. */
 export async function revokeByToken(
   deps: RevokeDeps,
-  { grantId, expires }: Pick<AccessTokenReference, 'grantId' | 'expires'>,
+  { grantId, expires }: Pick<VerifiedToken, 'grantId' | 'expires'>,
   { by, clientId }: RevokeOptions,
 ): Promise<Outcome<Grant | undefined>> {
   // Used when the record cannot be read. An attacker could restore an earlier version of it, so the entry is kept until
   // no grant that exists today can be refreshed.
   const longestGrant = Math.max(0, ...(deps.integrations?.values() ?? []).map(({ grantLifetime }) => grantLifetime));
-  const revocation = {
-    of: 'grant',
-    grantId,
-    belowGeneration: Number.POSITIVE_INFINITY,
-    keepUntil: Math.max(expires, Math.ceil(deps.now()) + longestGrant) + 86_400,
-  } as const;
+  const keepUntil = Math.max(expires, Math.ceil(deps.now()) + longestGrant) + 86_400;
+  const revocation = createRevocation(grantId, keepUntil);
   let found: StoredRecord<Grant> | undefined;
   try {
     found = await deps.store.grants.read(grantId);
@@ -134,11 +110,83 @@ export async function revokeByToken(
   if (clientId !== undefined && clientId !== record.clientId) return refused({ reason: 'client_mismatch', grantId });
   await revokeGrant(deps, record);
   if (record.revokedAt === undefined)
-    deps.log.audit('grant_revoked', {
-      grant: grantId,
-      client: record.clientId,
-      identity: record.identity,
-      by,
-    });
+    deps.log.audit('grant_revoked', { grant: grantId, client: record.clientId, identity: record.identity, by });
   return ok(record);
+}
+
+interface LocalRevocationsOptions {
+  readonly log: RevocationLog;
+  readonly now: () => Epoch;
+  /** Grants kept here; the oldest are dropped first. */
+  readonly max?: number;
+  readonly retryMs?: number;
+}
+
+/**
+ * Rejects revoked grants in this process even if the store is unreachable, and retries the announcement. The client got
+ * an error and retries as well.
+ */
+export function createLocalRevocations({
+  log,
+  now,
+  max = 10_000,
+  retryMs = 1_000,
+}: LocalRevocationsOptions): RevocationLog & { stop(): Promise<void> } {
+  const revoked = new Map<string, Revocation>();
+  let timer: NodeJS.Timeout | undefined;
+  let retrying: Promise<void> | undefined;
+  let stopped = false;
+
+  const rejectLocally = (grantId: string, revocation: Revocation): void => {
+    revoked.set(grantId, revocation);
+    for (const oldest of revoked.keys()) {
+      if (revoked.size <= max) break;
+      revoked.delete(oldest);
+    }
+    scheduleRetry();
+  };
+  const scheduleRetry = (): void => {
+    if (stopped || revoked.size === 0 || timer !== undefined || retrying !== undefined) return;
+    timer = setTimeout(() => {
+      timer = undefined;
+      retrying = announceAll().finally(() => {
+        retrying = undefined;
+        scheduleRetry();
+      });
+    }, retryMs).unref();
+  };
+  const announceAll = async (): Promise<void> => {
+    for (const [grantId, revocation] of revoked) {
+      if (stopped) return;
+      try {
+        if (now() < revocation.keepUntil) await log.announce(revocation);
+        revoked.delete(grantId);
+      } catch {
+        // Still unreachable.
+        return;
+      }
+    }
+  };
+
+  return {
+    async announce(revocation) {
+      // Not for superseded tokens: they are superseded together with the refresh, or not at all.
+      const revokesGrant = revocation.of === 'grant' && revocation.belowGeneration === Number.POSITIVE_INFINITY;
+      // Before the announcement, because a stalled disk takes seconds to fail.
+      if (revokesGrant) rejectLocally(revocation.grantId, revocation);
+      await log.announce(revocation);
+      if (revokesGrant) revoked.delete(revocation.grantId);
+    },
+    isRevoked: (bearer) =>
+      (revoked.size > 0 &&
+        (revoked.has(bearer.grantId) || (bearer.sessionId !== undefined && revoked.has(bearer.sessionId)))) ||
+      log.isRevoked(bearer),
+    getLastNumber: () => log.getLastNumber(),
+    /** Before the store closes. */
+    async stop() {
+      stopped = true;
+      clearTimeout(timer);
+      await retrying;
+    },
+  };
 }

@@ -9,7 +9,6 @@ import { createLookupQueue } from '../lib/lookup-queue.ts';
 import { createPublicLookup, isPublicAddress } from '../lib/public-address.ts';
 import { parseStrictJson } from '../lib/strict-json.ts';
 import { UNKNOWN_CA_CODES } from '../lib/tls-errors.ts';
-import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
 import { Fault } from '../ports/fault.ts';
 
 interface ClientDocumentOptions {
@@ -20,9 +19,10 @@ interface ClientDocumentOptions {
   readonly now: () => Epoch;
 }
 
-interface ClientDocuments {
-  readonly read: (clientId: string) => ReturnType<ClientDocumentReader['read']>;
-  close(): Promise<void>;
+/** Reads the metadata of clients whose ids are URLs. */
+export interface ClientDocumentReader {
+  /** `templateId`: the integration that accepts it. `problem`: for operators only. Throws a `Fault` if it cannot be read now. */
+  read(clientId: string, templateId: string): Promise<ClientDocument | { readonly problem: string }>;
 }
 
 const TIMEOUT_MS = 5_000;
@@ -46,8 +46,7 @@ type Result = ClientDocument | { readonly problem: string; readonly isTemporary?
  * Reads client metadata from URLs that clients name, so the request itself must be harmless: https, public addresses only, no
  * redirects, no credentials, limits on time, size and number. The caller has checked that the host is allowed.
  */
-export function createClientDocuments(options: ClientDocumentOptions): ClientDocuments {
-  const { privateAddresses, ca, now } = options;
+export function createClientDocuments({ privateAddresses, ca, now }: ClientDocumentOptions) {
   const client = createHttpClient({
     timeoutMs: TIMEOUT_MS,
     ca,
@@ -67,7 +66,7 @@ export function createClientDocuments(options: ClientDocumentOptions): ClientDoc
   };
 
   return {
-    async read(clientId) {
+    async read(clientId: string): Promise<Result> {
       const cached = cache.get(clientId);
       if (cached !== undefined && now() < cached.until) return requireDocument(cached.result);
       const url = parseClientIdUrl(clientId);

@@ -4,8 +4,7 @@ import { type ConnectionOptions, checkServerIdentity, connect as connectTls, typ
 import type { Client, Entry, Filter } from 'ldapts';
 import { createConcurrencyLimiter } from '../lib/concurrency-limiter.ts';
 import { Fault } from '../ports/fault.ts';
-import { rejectTruncatedValues } from './ber-reader.ts';
-import { createUnavailableFault, startTls } from './start-tls.ts';
+import { createUnavailableFault, rejectTruncatedValues, startTls } from './ldap-protocol.ts';
 
 interface LdapSearch {
   readonly base: string;

@@ -3,7 +3,6 @@ import type { Entry } from 'ldapts';
 import { LRUCache } from 'lru-cache';
 import type { User } from '../domain/user.ts';
 import { type Directory, type NameSource, PERSON_NAME_SOURCES, unguarded } from '../ports/directory.ts';
-import { formatGuid, guidToBytes, normalizeGuid } from './guid.ts';
 import {
   createLdapConnectionPool,
   createLdapLimiter,
@@ -12,6 +11,7 @@ import {
   type LdapServer,
 } from './ldap-connection-pool.ts';
 import { normalizeCertificateName, normalizeUserName, normalizeUserNameLoosely } from './name-normalization.ts';
+import { formatGuid, guidToBytes, normalizeGuid } from './user-id.ts';
 
 export interface LdapSettings extends LdapServer {
   readonly base: string;

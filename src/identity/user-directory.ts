@@ -1,9 +1,9 @@
+import type { User } from '../domain/user.ts';
 import { readSettingFile } from '../lib/read-file.ts';
-import type { Directory, UserDirectory } from '../ports/directory.ts';
+import type { Claim, Directory, NameSource, PasswordGuard } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
-import { type ConfiguredUser, createConfiguredDirectory } from './configured-directory.ts';
-import { createDerivedDirectory } from './derived-directory.ts';
 import { createLdapDirectory, type LdapSettings } from './ldap-directory.ts';
+import { type ConfiguredUser, createConfiguredDirectory, createDerivedDirectory } from './local-directories.ts';
 import { createPasswordHasher, type PasswordHasher, parsePasswordHash } from './password-hasher.ts';
 
 export interface DirectorySettings {
@@ -17,12 +17,12 @@ export interface DirectorySettings {
 /** One per process: a reload must not raise the number of concurrent computations. */
 const sharedPasswordHasher = createPasswordHasher();
 
-/** Throws an `Error` that names the setting if a file or a password hash cannot be used. */
+/** All configured directories. Throws an `Error` that names the setting if a file or a password hash cannot be used. */
 export function createUserDirectory(
   settings: Readonly<Record<string, DirectorySettings>>,
   passwordHasher: PasswordHasher = sharedPasswordHasher,
   onGroupsTruncated?: (directory: string, groups: number) => void,
-): UserDirectory {
+) {
   const directories = Object.entries(settings).map(([name, { label, derive, users, ldap }]): Directory => {
     if (derive) return createDerivedDirectory(name, label);
     const path = `directories.${name}`;
@@ -36,17 +36,21 @@ export function createUserDirectory(
 
   return {
     supportsPasswords: directories.some(({ supportsPasswords }) => supportsPasswords),
-    findByClaim: async (directory, claim) => byName.get(directory)?.findByClaim(claim),
-    async close() {
-      await Promise.all(directories.map((directory) => directory.close()));
-    },
-    findByCertificateName: async (directory, source, name) =>
+    findByClaim: async (directory: string, claim: Claim): Promise<User | undefined> =>
+      byName.get(directory)?.findByClaim(claim),
+    findByCertificateName: async (directory: string, source: NameSource, name: string): Promise<User | undefined> =>
       byName.get(directory)?.findByCertificateName(source, name),
-    async findByIdentity(identity) {
+    /** By `<label>:<id>`. */
+    async findByIdentity(identity: string): Promise<User | undefined> {
       const colon = identity.indexOf(':');
       return colon < 0 ? undefined : byLabel.get(identity.slice(0, colon))?.findById(identity.slice(colon + 1));
     },
-    async signIn(userName, password, guard) {
+    /**
+     * Tries the directories in order; the first that accepts name and password wins. An unreachable directory does not prevent
+     * users of another from signing in; if no other accepts them, its `Fault` is thrown. `guard` is called once for each
+     * reachable directory that supports passwords.
+     */
+    async signIn(userName: string, password: string, guard?: PasswordGuard): Promise<User | undefined> {
       let firstFault: Fault | undefined;
       for (const directory of directories) {
         try {
@@ -60,8 +64,13 @@ export function createUserDirectory(
       if (firstFault !== undefined) throw firstFault;
       return undefined;
     },
+    async close(): Promise<void> {
+      await Promise.all(directories.map((directory) => directory.close()));
+    },
   };
 }
+
+export type UserDirectory = ReturnType<typeof createUserDirectory>;
 
 const loadLdapSettings = ({ ca, ...ldap }: LdapSettings, settingPath: string): LdapSettings => ({
   ...ldap,

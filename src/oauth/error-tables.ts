@@ -1,6 +1,6 @@
 import type { RefusalOf } from '../domain/refusal.ts';
-import { AUTHORIZATION_ERRORS } from '../grants/authorization-errors.ts';
 import {
+  AUTHORIZATION_ERRORS,
   CODE_ERRORS,
   createCertificateErrors,
   createCommonErrors,

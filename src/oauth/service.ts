@@ -3,9 +3,9 @@ import type { Scope } from '../domain/scope.ts';
 import type { Endpoint, EndpointService } from '../grants/endpoint.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { getFieldNames } from '../http/schema-fields.ts';
-import type { ClientAssertionVerifier } from '../ports/client-assertion-verifier.ts';
-import type { LogoutTokenReader } from '../ports/logout-token-reader.ts';
-import type { ProofCheck } from '../ports/proof-verifier.ts';
+import type { ClientAssertionVerifier } from '../tokens/client-assertions.ts';
+import type { ProofCheck } from '../tokens/proof-verifier.ts';
+import type { LogoutTokenReader } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import { CLIENT_AUTH_PARAMETERS } from './schemas.ts';
 
 type EndpointName = 'token' | 'device' | 'par' | 'revoke' | 'introspect' | 'logout';

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import type { Sealer } from '../ports/sealer.ts';
+import type { Sealer } from '../tokens/sealer.ts';
 
 export interface SealedCookieOptions<T> {
   readonly name: string;

@@ -5,7 +5,7 @@ import { AuthorizationRequest, isStillRegistered } from '../grants/authorization
 import type { GrantDeps } from '../grants/deps.ts';
 import { getQuery } from '../http/query.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import type { Sealer } from '../ports/sealer.ts';
+import type { Sealer } from '../tokens/sealer.ts';
 import { createSealedCookie, parseCookies } from './cookies.ts';
 import type { PagePath } from './page-handler.ts';
 import type { Session } from './session.ts';

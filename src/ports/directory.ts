@@ -45,19 +45,3 @@ export type PasswordGuard = (
 ) => Promise<User | undefined>;
 
 export const unguarded: PasswordGuard = (_account, verifyPassword) => verifyPassword();
-
-/** All configured directories. */
-export interface UserDirectory {
-  readonly supportsPasswords: boolean;
-  findByCertificateName(directory: string, source: NameSource, name: string): Promise<User | undefined>;
-  findByClaim(directory: string, claim: Claim): Promise<User | undefined>;
-  /** By `<label>:<id>`. */
-  findByIdentity(identity: string): Promise<User | undefined>;
-  /**
-   * Tries the directories in order; the first that accepts name and password wins. An unreachable directory does not prevent
-   * users of another from signing in; if no other accepts them, its `Fault` is thrown. `guard` is called once for each
-   * reachable directory that supports passwords.
-   */
-  signIn(userName: string, password: string, guard?: PasswordGuard): Promise<User | undefined>;
-  close(): Promise<void>;
-}

@@ -1,9 +1,8 @@
 import type { DeviceRequest } from '../domain/device-request.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Grant } from '../domain/grant.ts';
+import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { GrantIndex } from './grant-index.ts';
-import type { RecordStore } from './record-store.ts';
-import type { RevocationLog } from './revocation-log.ts';
 import type { SharedLimits } from './shared-limits.ts';
 
 /** The state that outlives the process and is shared by workers and replicas. */
@@ -65,3 +64,72 @@ export const TRANSIENT_NOTE_PREFIX = 'transient-';
 export const KEYS_NOTE = 'keys';
 export const MIGRATION_NOTE = 'migration';
 export const UNAUTHENTICATED_NOTES: ReadonlySet<string> = new Set([KEYS_NOTE, MIGRATION_NOTE]);
+
+/**
+ * Small records shared by replicas and workers, each replaced as a whole. The rules are in `domain/`.
+ *
+ * `create` succeeds once per id. `replace` succeeds for exactly one of several writers that read the same version; the
+ * others re-read and decide again. An acknowledged write is durable. A record is absent after `keepUntil`. A store that
+ * is unavailable throws a `Fault` and never reports a record as absent. `read` treats a record that fails authentication
+ * as absent; its id stays taken, except that `create` replaces such a note.
+ */
+export interface RecordStore<T> {
+  read(id: string): Promise<StoredRecord<T> | undefined>;
+  create(id: string, record: T, keepUntil: Epoch): Promise<'created' | 'taken'>;
+  replace(id: string, expected: Version, record: T, keepUntil: Epoch): Promise<'replaced' | 'stale'>;
+}
+
+export type Version = string & { readonly __version: unique symbol };
+
+export interface StoredRecord<T> {
+  readonly record: T;
+  readonly version: Version;
+  /** The store's clock at the time of reading. Windows and leases are judged by this time. */
+  readonly now: Epoch;
+}
+
+/**
+ * Revokes the tokens of a grant below a generation (`Infinity`: all of them), or the tokens issued so far of a client, an identity or a
+ * trusted issuer. Revocations only become stricter, so replicas can merge them in any order.
+ */
+export type Revocation = { readonly keepUntil: Epoch } & (
+  | { readonly of: 'grant'; readonly grantId: string; readonly belowGeneration: number }
+  | (BulkRevocation & { readonly of: 'client'; readonly clientId: string })
+  | (BulkRevocation & { readonly of: 'identity'; readonly identity: string })
+  | (BulkRevocation & { readonly of: 'issuer'; readonly issuer: string })
+);
+
+interface BulkRevocation {
+  /** Revokes gatehouse's tokens with a lower `issuedAfter`. Assigned by the store if omitted; later revocations have higher numbers. */
+  readonly number?: number;
+  /** Revokes tokens of trusted issuers with an earlier `issuedAt`. */
+  readonly notBefore: Epoch;
+}
+
+export type RevocationSubject = Pick<
+  VerifiedToken,
+  | 'grantId'
+  | 'generation'
+  | 'clientId'
+  | 'identity'
+  | 'issuedAt'
+  | 'issuedAfter'
+  | 'issuer'
+  | 'sessionId'
+  | 'exchangedFrom'
+>;
+
+export interface RevocationLog {
+  /**
+   * When this resolves, no worker or replica that can reach the store accepts the tokens any more, and what they issue for requests that
+   * arrive from now on is valid.
+   */
+  announce(revocation: Revocation): Promise<void>;
+  /** Synchronous and local: called for every request. */
+  isRevoked(subject: RevocationSubject): boolean;
+  /**
+   * The highest number such that this process has applied all revocations up to it; 0: none. Read before the first check of a request, it is
+   * the `issuedAfter` of what the request obtains: a revocation that the checks did not see has a higher number.
+   */
+  getLastNumber(): number;
+}

@@ -1,7 +1,7 @@
 import type { AccessRule } from '../domain/access-rule.ts';
 import { compileRules } from '../domain/rule-matcher.ts';
 import { createFailureReporter } from '../observability/report-limiter.ts';
-import type { ProofVerifier } from '../ports/proof-verifier.ts';
+import type { ProofVerifier } from '../tokens/proof-verifier.ts';
 import type { HostCheck, ProxyConfig } from './config.ts';
 import type { Caller, PolicyContext } from './policy/authorize.ts';
 import { type HeaderPolicy, HeaderRules } from './policy/headers.ts';

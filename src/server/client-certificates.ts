@@ -5,8 +5,8 @@ import type { Outcome } from '../domain/outcome.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
 import type { HttpRequest, RequestContext } from '../http/request-context.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
-import type { CertificateValidator, ValidatedCertificate } from '../ports/certificate-validator.ts';
 import { Fault } from '../ports/fault.ts';
+import type { CertificateValidator, ValidatedCertificate } from '../x509/certificate-validator.ts';
 import { type ForwardedHeader, findForwardedField, parseForwardedCertificate } from '../x509/forwarded-certificate.ts';
 
 interface ClientCertificatesOptions {

@@ -1,9 +1,8 @@
 import type { Settings } from '../config/schema.ts';
 import type { Epoch } from '../domain/epoch.ts';
-import { createClientDocuments } from '../identity/client-documents.ts';
+import { type ClientDocumentReader, createClientDocuments } from '../identity/client-documents.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import type { ResourceScope } from '../lib/shared-resources.ts';
-import type { ClientDocumentReader } from '../ports/client-document-reader.ts';
 
 /** The documents of the clients that `integrations[].clientDocuments` accepts, by integration. */
 export function openClientDocuments(

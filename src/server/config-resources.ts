@@ -1,11 +1,11 @@
 import type { Settings } from '../config/schema.ts';
 import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
+import type { UserDirectory } from '../identity/user-directory.ts';
 import { createUserDirectory } from '../identity/user-directory.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import type { ResourceScope } from '../lib/shared-resources.ts';
 import { StartError } from '../lib/start-error.ts';
 import { createTheme } from '../pages/views/theme.ts';
-import type { UserDirectory } from '../ports/directory.ts';
 import { type CertificateFiles, CertificateFilesError, loadCertificateFiles } from '../x509/certificate-files.ts';
 import { buildRules, listCertificateFiles } from './build-from-settings.ts';
 import { openClientDocuments } from './client-documents.ts';

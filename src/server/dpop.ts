@@ -2,13 +2,11 @@ import type { Settings } from '../config/schema.ts';
 import { parseTarget } from '../domain/request-target.ts';
 import { getHeaderValues } from '../http/raw-headers.ts';
 import type { TokenRequestProofs } from '../oauth/service.ts';
-import type { ProofVerifier } from '../ports/proof-verifier.ts';
-import type { Sealer } from '../ports/sealer.ts';
 import { AMBIGUOUS_HOST, type PolicyContext } from '../proxy/policy/authorize.ts';
 import { readPresentedProof } from '../proxy/policy/presented-proof.ts';
 import { ProofMemory } from '../tokens/proof-memory.ts';
-import { createProofNonces } from '../tokens/proof-nonce.ts';
-import { createProofVerifier, PROOF_WINDOW } from '../tokens/proof-verifier.ts';
+import { createProofNonces, createProofVerifier, PROOF_WINDOW, type ProofVerifier } from '../tokens/proof-verifier.ts';
+import type { Sealer } from '../tokens/sealer.ts';
 import type { ProcessState } from './process-state.ts';
 
 /** Used DPoP proofs. Kept across reloads. */

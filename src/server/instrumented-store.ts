@@ -1,7 +1,6 @@
 import { observe } from '../observability/metric-registry.ts';
 import type { Metrics } from '../observability/metrics.ts';
-import type { RecordStore } from '../ports/record-store.ts';
-import type { Store } from '../ports/store.ts';
+import type { RecordStore, Store } from '../ports/store.ts';
 
 /** Wraps a store with metrics of latency and errors. */
 export function instrumentStore<S extends Store>(store: S, metrics: Metrics): S {

@@ -5,7 +5,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { StartError } from '../lib/start-error.ts';
 import { Fault } from '../ports/fault.ts';
 import { KEEP_FOREVER, KEYS_NOTE, type Store } from '../ports/store.ts';
-import { type Keyring, openKeyring } from '../tokens/keyring.ts';
+import { type Keyring, openKeyring, openSealingKeys } from '../tokens/keyring.ts';
 import {
   createKeyringFile,
   findEarlyRetirements,
@@ -14,7 +14,6 @@ import {
   writeKeyringFile,
 } from '../tokens/keyring-file.ts';
 import { createRecordAuthenticator, type KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
-import { openSealingKeys } from '../tokens/sealing-keys.ts';
 
 /** Creates a missing key file, but only for an empty store: existing grants need the keys they were sealed with. */
 export async function ensureKeyFile(settings: Settings, store: Store): Promise<void> {

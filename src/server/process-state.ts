@@ -1,10 +1,14 @@
 import type { Settings } from '../config/schema.ts';
 import type { Rate } from '../config/units.ts';
 import type { Epoch } from '../domain/epoch.ts';
-import { createLocalRevocations } from '../grants/local-revocations.ts';
+import {
+  createPendingDeviceLimiter,
+  createPollLimiter,
+  type PendingDeviceLimiter,
+  type PollLimiter,
+} from '../grants/device-limits.ts';
 import { OutageTracker } from '../grants/outage-tracker.ts';
-import { createPendingDeviceLimiter, type PendingDeviceLimiter } from '../grants/pending-device-limiter.ts';
-import { createPollLimiter, type PollLimiter } from '../grants/poll-limiter.ts';
+import { createLocalRevocations } from '../grants/revoke.ts';
 import { createRateLimiter, type RateLimiter } from '../lib/rate-limiter.ts';
 import { type ResourceScope, SharedResources } from '../lib/shared-resources.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';

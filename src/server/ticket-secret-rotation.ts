@@ -3,8 +3,8 @@ import type { Epoch } from '../domain/epoch.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { type Store, TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';
-import { decryptSecret, encryptSecret } from '../tokens/encrypted-secret.ts';
-import type { SealingKeys } from '../tokens/sealing-keys.ts';
+import type { SealingKeys } from '../tokens/keyring.ts';
+import { decryptSecret, encryptSecret } from '../tokens/sealer.ts';
 
 interface TicketSecretRotationOptions {
   /** Do all workers and replicas share the secret? */

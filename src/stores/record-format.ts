@@ -1,7 +1,7 @@
 import type { Epoch } from '../domain/epoch.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Authenticity, RecordAuthenticator, RecordLocation } from '../ports/record-authenticator.ts';
-import type { StoredRecord, Version } from '../ports/record-store.ts';
+import type { StoredRecord, Version } from '../ports/store.ts';
 
 /** Shared by both stores, so that records can be migrated: LMDB keys have a maximum length. */
 const MAX_ID_LENGTH = 480;

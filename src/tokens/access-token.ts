@@ -5,12 +5,9 @@ import { formatOAuthScope, parseScope, type Scope } from '../domain/scope.ts';
 import { CLOCK_TOLERANCE, type VerifiedToken } from '../domain/verified-token.ts';
 import type { Json } from '../lib/strict-json.ts';
 import { TwoGenerationCache } from '../lib/two-generation-cache.ts';
-import { isCanonicalBase64url } from './base64url.ts';
-import { formatConfirmation, readConfirmation } from './confirmation.ts';
-import { decodeJsonObject } from './decode-token.ts';
-import { signJwt } from './jwt.ts';
-import { ACCESS_TOKEN_TYPE, type Keyring, type SigningKey } from './keyring.ts';
-import { formatProfileClaims, readProfileClaims } from './profile-claims.ts';
+import { formatConfirmation, formatProfileClaims, readConfirmation, readProfileClaims } from './claims.ts';
+import { decodeJsonObject, isCanonicalBase64url } from './jwt.ts';
+import { ACCESS_TOKEN_TYPE, type Keyring, type SigningKey, signJwt } from './keyring.ts';
 import { createTokenCache } from './token-cache.ts';
 
 /** Longer than any token gatehouse issues: the longest scope and the longest profile fit. */

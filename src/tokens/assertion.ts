@@ -2,9 +2,8 @@ import type { Epoch } from '../domain/epoch.ts';
 import { formatOAuthScope, type Scope } from '../domain/scope.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import { createHiddenProperty } from '../lib/hidden-property.ts';
-import { signJwt } from './jwt.ts';
-import type { Keyring } from './keyring.ts';
-import { formatProfileClaims } from './profile-claims.ts';
+import { formatProfileClaims } from './claims.ts';
+import { type Keyring, signJwt } from './keyring.ts';
 
 /** Lets an upstream verify the caller without trusting the network between gatehouse and itself. */
 const ASSERTION_TYPE = 'gatehouse-assertion+jwt';

@@ -1,8 +1,8 @@
 import { JOSEError } from 'jose/errors';
+import type { Epoch } from '../domain/epoch.ts';
 import type { Json } from '../lib/strict-json.ts';
-import type { AssertionCheck, ClientAssertionVerifier } from '../ports/client-assertion-verifier.ts';
-import { findClaimFault } from './claim-rules.ts';
-import { decodeToken } from './decode-token.ts';
+import { findClaimFault } from './claims.ts';
+import { decodeToken } from './jwt.ts';
 import { isSignatureAlgorithm } from './signature.ts';
 import type { IssuerKeys } from './trusted-issuers/issuer-keys.ts';
 
@@ -23,16 +23,23 @@ interface ClientAssertionsOptions {
   readonly audiences: ReadonlySet<string>;
 }
 
+type AssertionCheck =
+  | { readonly ok: true; readonly tokenId: string; readonly expires: Epoch }
+  /** For operators. */
+  | { readonly ok: false; readonly detail: string };
+
 const fail = (detail: string): AssertionCheck => ({ ok: false, detail });
 
-/** `private_key_jwt` (RFC 7523 §2.2 and §3, OpenID Connect Core §9). */
-export function createClientAssertions({ keys, audiences }: ClientAssertionsOptions): ClientAssertionVerifier {
+/** `private_key_jwt` (RFC 7523 §2.2 and §3, OpenID Connect Core §9). Whether an assertion is used twice is checked by the caller. */
+export function createClientAssertions({ keys, audiences }: ClientAssertionsOptions) {
   return {
-    readClient(assertion) {
+    /** The client that an assertion claims to be of, before anything is verified. */
+    readClient(assertion: string): string | undefined {
       const sub = assertion.length > MAX_LENGTH ? undefined : decodeToken(assertion)?.claims['sub'];
       return typeof sub === 'string' && sub.length <= MAX_ID_LENGTH ? sub : undefined;
     },
-    async verify(clientId, assertion, now) {
+    /** Throws a `Fault` if the keys of the client are not available. */
+    async verify(clientId: string, assertion: string, now: Epoch): Promise<AssertionCheck> {
       const clientKeys = keys.get(clientId);
       const decoded = assertion.length > MAX_LENGTH ? undefined : decodeToken(assertion);
       if (clientKeys === undefined || decoded === undefined) return fail('malformed assertion');
@@ -67,3 +74,5 @@ export function createClientAssertions({ keys, audiences }: ClientAssertionsOpti
     },
   };
 }
+
+export type ClientAssertionVerifier = ReturnType<typeof createClientAssertions>;

@@ -13,9 +13,8 @@ import { type ProfileClaim, selectClaims } from '../domain/profile.ts';
 import { parseScope } from '../domain/scope.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
-import type { RecordStore } from '../ports/record-store.ts';
-import type { AccessTokenReference } from '../ports/token-issuer.ts';
-import { isAcceptedAt, type SealingKey, type SealingKeys } from './sealing-keys.ts';
+import type { RecordStore } from '../ports/store.ts';
+import { isAcceptedAt, type SealingKey, type SealingKeys } from './keyring.ts';
 import { createTokenCache } from './token-cache.ts';
 
 /**
@@ -37,10 +36,8 @@ const MAX_36_BIT = 2 ** 36 - 1;
 
 export const isOpaqueToken = (token: string): boolean => token.length === TOKEN_LENGTH && token.endsWith('==');
 
-interface TokenHandle extends AccessTokenReference {
-  readonly issuedAt: Epoch;
-  readonly keyId: string;
-}
+/** What a token says without a store lookup. */
+type TokenHandle = Pick<VerifiedToken, 'grantId' | 'generation' | 'issuedAt' | 'expires' | 'keyId'>;
 
 interface DerivedKeys {
   readonly mac: KeyObject;
@@ -125,7 +122,7 @@ interface OpaqueTokenReaderOptions {
   readonly issuer: string;
   readonly cacheSize: number;
   /** As in a JWT. */
-  readonly claims?: ReadonlySet<ProfileClaim>;
+  readonly claims: ReadonlySet<ProfileClaim>;
   readonly grants: Pick<RecordStore<Grant>, 'read'>;
 }
 
@@ -133,13 +130,8 @@ interface OpaqueTokenReaderOptions {
  * Reads opaque tokens. A forged handle is rejected without I/O; the first use of an authentic one reads its grant from
  * the store.
  */
-export function createOpaqueTokenReader({
-  keyring,
-  issuer,
-  cacheSize,
-  claims = new Set(),
-  grants,
-}: OpaqueTokenReaderOptions) {
+export function createOpaqueTokenReader(options: OpaqueTokenReaderOptions) {
+  const { keyring, issuer, cacheSize, claims, grants } = options;
   /** Expired tokens whose grants are gone: the store need not be read again. */
   const expiredTokens = createBoundedCache<string, true>(cacheSize);
   const open = (token: string, now: Epoch): TokenHandle | undefined => openHandle(keyring, issuer, token, now);

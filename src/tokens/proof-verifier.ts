@@ -6,10 +6,9 @@ import { normalizeAuthority, parseTarget } from '../domain/request-target.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { isJsonObject, type Json, type JsonObject } from '../lib/strict-json.ts';
 import { TwoGenerationCache } from '../lib/two-generation-cache.ts';
-import type { ProofCheck, ProofRequest, ProofVerifier } from '../ports/proof-verifier.ts';
-import { decodeToken } from './decode-token.ts';
+import { decodeToken } from './jwt.ts';
 import type { ProofMemory } from './proof-memory.ts';
-import type { createProofNonces } from './proof-nonce.ts';
+import type { Sealer } from './sealer.ts';
 import { isSignatureAlgorithm, type SignatureAlgorithm, VerificationKey } from './signature.ts';
 
 const MAX_LENGTH = 8_192;
@@ -43,21 +42,39 @@ interface ProofKey {
   readonly thumbprint: string;
 }
 
+/** What a DPoP proof (RFC 9449) is compared with. */
+interface ProofRequest {
+  /** The values of all DPoP fields of the request. */
+  readonly proofs: readonly string[];
+  readonly method: string;
+  /** Of the request, as the client sees it: scheme and authority, without a path. */
+  readonly origin: string;
+  /** The canonical path of the request, without its query. */
+  readonly path: string;
+  /** Omitted at the token endpoint, where there is no token yet. */
+  readonly bound?: { readonly accessToken: string; readonly proofKey: string };
+  readonly now: Epoch;
+}
+
+export type ProofCheck =
+  /** `proofKey`: the RFC 7638 thumbprint of its key. */
+  | { readonly ok: true; readonly proofKey: string; readonly proofId: string; readonly issuedAt: Epoch }
+  /** `detail`: what is wrong, without values of the proof. */
+  | { readonly ok: false; readonly detail: string }
+  /** RFC 9449 §8: the client repeats the request with this nonce. */
+  | { readonly ok: false; readonly nonce: string };
+
 const fail = (detail: string): ProofCheck => ({ ok: false, detail });
 
 /** RFC 9449 §4.3. */
-export function createProofVerifier({ memory, nonces }: ProofVerifierOptions): ProofVerifier {
+export function createProofVerifier({ memory, nonces }: ProofVerifierOptions) {
   const keys = new TwoGenerationCache<ProofKey>(MAX_CACHED_KEYS, MAX_LENGTH);
-
-  const findKey = async (
-    encodedHeader: string,
-    header: JsonObject,
-    alg: SignatureAlgorithm,
-  ): Promise<ProofKey | undefined> => keys.get(encodedHeader) ?? (await readKey(header, alg));
 
   return {
     algorithms: PROOF_ALGORITHMS,
-    async verify({ proofs, method, origin, path, bound, now }) {
+    /** With `bound`, an accepted proof is recorded, and refused the next time. Throws a `Fault` if it cannot be recorded. */
+    async verify(request: ProofRequest): Promise<ProofCheck> {
+      const { proofs, bound, now } = request;
       const [proof, ...others] = proofs;
       if (proof === undefined) return fail('there is none');
       if (others.length > 0) return fail('there are several');
@@ -68,14 +85,14 @@ export function createProofVerifier({ memory, nonces }: ProofVerifierOptions): P
       if (typ !== PROOF_TYPE || crit !== undefined) return fail('its type is not dpop+jwt');
       if (!isSignatureAlgorithm(alg) || !PROOF_ALGORITHMS.includes(alg)) return fail('its algorithm is not supported');
       // Compared before the signature is verified, which costs more.
-      const fault = findClaimFault(claims, { method, origin, path, now });
+      const fault = findClaimFault(claims, request);
       if (fault !== undefined) return fail(fault);
       const { jti, iat, ath, nonce } = claims;
       if (bound !== undefined && ath !== hash('sha256', bound.accessToken, 'base64url'))
         return fail('ath is not the hash of the access token');
 
       const encodedHeader = proof.slice(0, proof.indexOf('.'));
-      const proofKey = await findKey(encodedHeader, header, alg);
+      const proofKey = keys.get(encodedHeader) ?? (await readKey(header, alg));
       if (proofKey === undefined) return fail('jwk is not a public key for its algorithm');
       const { key, thumbprint } = proofKey;
       if (bound !== undefined && !isEqualConstantTime(thumbprint, bound.proofKey))
@@ -95,12 +112,10 @@ export function createProofVerifier({ memory, nonces }: ProofVerifierOptions): P
   };
 }
 
-type ClaimFacts = Pick<ProofRequest, 'method' | 'origin' | 'path' | 'now'>;
+export type ProofVerifier = ReturnType<typeof createProofVerifier>;
 
-function findClaimFault(
-  { jti, iat, htm, htu }: JsonObject,
-  { method, origin, path, now }: ClaimFacts,
-): string | undefined {
+function findClaimFault(claims: JsonObject, { method, origin, path, now }: ProofRequest): string | undefined {
+  const { jti, iat, htm, htu } = claims;
   if (typeof jti !== 'string' || jti === '' || jti.length > MAX_ID_LENGTH) return 'jti is missing or too long';
   if (htm !== method) return 'htm is not the method of the request';
   if (typeof htu !== 'string' || normalizeProofUrl(htu) !== `${normalizeOrigin(origin)}${path}`)
@@ -157,3 +172,24 @@ async function readKey({ jwk }: JsonObject, alg: SignatureAlgorithm): Promise<Pr
 
 const isShort = (value: Json | undefined, maxLength: number): boolean =>
   typeof value === 'string' && value.length <= maxLength;
+
+/** Seconds. A nonce is accepted in its own period and in the next one. */
+const PERIOD = 120;
+const PURPOSE = 'DPoP nonce';
+/** 132 bits. */
+const MAC_LENGTH = 22;
+
+/** RFC 9449 §8: a nonce is the MAC of a period, so that all replicas with the same keys accept it and nothing is stored. */
+export function createProofNonces(sealer: Pick<Sealer, 'digest' | 'digests'>) {
+  const getPeriod = (now: Epoch): number => Math.floor(now / PERIOD);
+  return {
+    create: (now: Epoch): string => sealer.digest(PURPOSE, String(getPeriod(now))).slice(0, MAC_LENGTH),
+    accepts(nonce: string, now: Epoch): boolean {
+      const period = getPeriod(now);
+      return [period, period - 1]
+        .flatMap((at) => sealer.digests(PURPOSE, String(at)))
+        .map((mac) => isEqualConstantTime(mac.slice(0, MAC_LENGTH), nonce))
+        .includes(true);
+    },
+  };
+}

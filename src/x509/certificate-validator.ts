@@ -3,11 +3,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { normalizeSerial } from '../domain/grant.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
-import type {
-  CertificateDescription,
-  CertificateValidator,
-  ValidatedCertificate,
-} from '../ports/certificate-validator.ts';
+import type { NameSource } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import {
@@ -22,6 +18,31 @@ import { getCertificateName, hasDifferingNames } from './certificate-name.ts';
 import type { CrlSet } from './crl-set.ts';
 import type { OcspResponder, OcspStatus } from './ocsp-responder.ts';
 import { findKeyWeakness, getSignatureScheme, verifySignature } from './signature.ts';
+
+/** A certificate that passed every check, and the name it is mapped to. */
+export interface ValidatedCertificate {
+  /** SHA-256 of the certificate, base64url (RFC 8705, `x5t#S256`). */
+  readonly fingerprint: string;
+  /** Hexadecimal, without leading zeros. */
+  readonly serial: string;
+  /** The bytes of the serial number as they are encoded, hexadecimal. */
+  readonly encodedSerial: string;
+  /** RFC 4514. */
+  readonly subject: string;
+  /** Fingerprint of the issuer's key, and the issuer's name in the configuration. */
+  readonly issuerKey: string;
+  readonly issuer: string;
+  readonly source: NameSource;
+  readonly name: string;
+  readonly directory: string;
+  /** The certificate has names in other sources too, which are ignored: recorded in the audit log. */
+  readonly hasOtherNames: boolean;
+  /** The result is valid through this second, unless issuers or CRLs change. */
+  readonly validUntil: Epoch;
+}
+
+/** `issuer`: the name of the issuer in the certificate. */
+type CertificateDescription = Pick<ValidatedCertificate, 'fingerprint' | 'serial' | 'subject' | 'issuer'>;
 
 export interface ValidatorOptions {
   readonly issuers: readonly ApprovedIssuer[];
@@ -59,12 +80,14 @@ interface VerifiedCertificate {
 }
 
 /**
- * Validates client certificates independently of OpenSSL, which only proves in the handshake that the client holds the key.
- * Signatures and facts are cached; validity period and revocation are checked every time.
+ * Validates client certificates on every request, independently of OpenSSL: it only proves in the handshake that the client
+ * holds the key, and its result may be out of date. Signatures and facts are cached; validity period and revocation are
+ * checked every time.
  */
-export function createCertificateValidator(options: ValidatorOptions): CertificateValidator {
+export function createCertificateValidator(options: ValidatorOptions) {
   const cache = createBoundedCache<string, Outcome<VerifiedCertificate>>(options.cacheSize ?? 5_000);
   const descriptions = createBoundedCache<string, CertificateDescription | 'unreadable'>(MAX_DESCRIPTIONS);
+  /** As `validate` without OCSP, for decisions that must not cause network traffic. */
   const validateLocally = (der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate> => {
     const fingerprint = hash('sha256', der, 'base64url');
     let verified = cache.get(fingerprint);
@@ -75,7 +98,8 @@ export function createCertificateValidator(options: ValidatorOptions): Certifica
     return verified.ok ? validateAt(verified.value, fingerprint, now, options) : verified;
   };
   return {
-    describe(der) {
+    /** What any certificate says about itself, for audit events; undefined if it cannot be read. */
+    describe(der: Uint8Array): CertificateDescription | undefined {
       const fingerprint = hash('sha256', der, 'base64url');
       let description = descriptions.get(fingerprint);
       if (description === undefined) {
@@ -84,7 +108,11 @@ export function createCertificateValidator(options: ValidatorOptions): Certifica
       }
       return description === 'unreadable' ? undefined : description;
     },
-    validate(der, now) {
+    /**
+     * Synchronous unless its issuer has an OCSP responder whose status of this certificate is not cached. Throws or rejects
+     * with a `Fault` while it is not known whether the certificate is revoked.
+     */
+    validate(der: Uint8Array, now: Epoch): Outcome<ValidatedCertificate> | Promise<Outcome<ValidatedCertificate>> {
       const local = validateLocally(der, now);
       const responder = local.ok ? options.ocsp?.get(local.value.issuerKey) : undefined;
       if (!local.ok || responder === undefined) return local;
@@ -99,18 +127,25 @@ export function createCertificateValidator(options: ValidatorOptions): Certifica
         ? status.then((known) => applyStatus(local.value, known))
         : applyStatus(local.value, status);
     },
-    isAcceptedMeanwhile(der, now) {
+    /**
+     * Is a certificate that was accepted before still accepted while `validate` waits for an OCSP responder? Throws like
+     * `validate`.
+     */
+    isAcceptedMeanwhile(der: Uint8Array, now: Epoch): boolean {
       const local = validateLocally(der, now);
       if (!local.ok) return false;
       const { issuerKey, encodedSerial } = local.value;
       return options.ocsp?.get(issuerKey)?.isAcceptedMeanwhile(encodedSerial) === true;
     },
     validateLocally,
-    get revision() {
+    /** Changes when results of `validate` may be outdated before their `validUntil`. */
+    get revision(): number {
       return options.crls.revision;
     },
   };
 }
+
+export type CertificateValidator = ReturnType<typeof createCertificateValidator>;
 
 function verifyCertificate(
   der: Buffer,

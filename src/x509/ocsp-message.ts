@@ -15,8 +15,8 @@ import {
   readSmallInteger,
   readTime,
   TAG,
+  writeElement,
 } from './der.ts';
-import { writeElement } from './der-writer.ts';
 import { findKeyWeakness, getSignatureScheme, type SignedStructure, verifySignature } from './signature.ts';
 
 /** The certificate whose status is requested. */

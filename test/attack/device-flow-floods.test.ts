@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from 'vitest';
-import type { RecordStore } from '../../src/ports/record-store.ts';
+import type { RecordStore } from '../../src/ports/store.ts';
 import { type DeviceCodes, getRequestId } from '../support/device-client.ts';
 import { withFailure } from '../support/fault-injection.ts';
 import { freezeClock } from '../support/frozen-clock.ts';

@@ -2,10 +2,9 @@ import { createHmac, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { Grant } from '../../src/domain/grant.ts';
 import { createTokenIssuer } from '../../src/tokens/issuer.ts';
-import { openKeyring } from '../../src/tokens/keyring.ts';
+import { openKeyring, openSealingKeys } from '../../src/tokens/keyring.ts';
 import { rotateKeyring, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { createOpaqueToken, createOpaqueTokenReader } from '../../src/tokens/opaque-token.ts';
-import { openSealingKeys } from '../../src/tokens/sealing-keys.ts';
 import { withFailure } from '../support/fault-injection.ts';
 import { keyFilePath, loadKeyring } from '../support/forged-tokens.ts';
 import { heapAfterCollection } from '../support/heap.ts';
@@ -384,6 +383,7 @@ describe('the store', () => {
       keyring,
       issuer: PUBLIC_URL,
       cacheSize: 10,
+      claims: new Set(),
       grants: {
         read: () => {
           reads += 1;

@@ -1,7 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import type { Version } from '../../src/ports/record-store.ts';
-import type { RevocationSubject } from '../../src/ports/revocation-log.ts';
-import { KEEP_FOREVER, type Store } from '../../src/ports/store.ts';
+import { KEEP_FOREVER, type RevocationSubject, type Store, type Version } from '../../src/ports/store.ts';
 import { LATER, NOW, testClock, testGrant } from '../support/store-fixtures.ts';
 
 /** The guarantees of every store. `open` returns an empty one that uses the given clock. */

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createLocalRevocations } from '../../src/grants/local-revocations.ts';
+import { createLocalRevocations } from '../../src/grants/revoke.ts';
 import { storeUnreachable, withFailure } from '../support/fault-injection.ts';
 import { decodeJwt, loadKeyring, signJwtWith, splitRefreshToken } from '../support/forged-tokens.ts';
 import { createMemoryStore } from '../support/memory-store.ts';

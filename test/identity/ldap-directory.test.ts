@@ -1,8 +1,8 @@
 import { connect, createServer } from 'node:net';
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
-import { formatGuid, guidToBytes } from '../../src/identity/guid.ts';
 import { createLdapDirectory, type LdapSettings } from '../../src/identity/ldap-directory.ts';
 import { createUserDirectory } from '../../src/identity/user-directory.ts';
+import { formatGuid, guidToBytes } from '../../src/identity/user-id.ts';
 import type { Directory } from '../../src/ports/directory.ts';
 import {
   BASE_DN,

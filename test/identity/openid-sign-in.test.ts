@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Agent } from 'undici';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { deriveSubjectId } from '../../src/identity/derived-directory.ts';
+import { deriveSubjectId } from '../../src/identity/local-directories.ts';
 import { APP, CALLBACK, createPkce } from '../support/code-client.ts';
 import { createAgent, FormBrowser, type Page } from '../support/form-browser.ts';
 import {

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { parseForm } from '../../src/pages/form.ts';
 import { html, sanitizeText } from '../../src/pages/views/html.ts';
 import { readKeyFile } from '../../src/server/keys.ts';
+import { openSealingKeys } from '../../src/tokens/keyring.ts';
 import { createSealer } from '../../src/tokens/sealer.ts';
-import { openSealingKeys } from '../../src/tokens/sealing-keys.ts';
 import { formToken } from '../support/form-browser.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { BASE, type PagesHarness, startPagesHarness } from '../support/pages-harness.ts';

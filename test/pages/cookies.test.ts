@@ -1,9 +1,9 @@
 import { expect, test, vi } from 'vitest';
 import { parseCookies } from '../../src/pages/cookies.ts';
 import { createBrowserCookie } from '../../src/pages/transaction.ts';
+import { openSealingKeys } from '../../src/tokens/keyring.ts';
 import { createKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { createSealer } from '../../src/tokens/sealer.ts';
-import { openSealingKeys } from '../../src/tokens/sealing-keys.ts';
 
 test('all values of a cookie are found, by its exact name', () => {
   const cookies = parseCookies(' a=1;b=2; a=3 ;aa=4; a ; =5;;a=6=7; __proto__=8');

@@ -3,9 +3,9 @@ import { createLogger } from '../../src/observability/logger.ts';
 import { Fault } from '../../src/ports/fault.ts';
 import { type Store, TRANSIENT_NOTE_PREFIX } from '../../src/ports/store.ts';
 import { ROTATION_SECONDS, TicketSecretRotation } from '../../src/server/ticket-secret-rotation.ts';
-import { decryptSecret, encryptSecret } from '../../src/tokens/encrypted-secret.ts';
+import { openSealingKeys } from '../../src/tokens/keyring.ts';
 import { createKeyringFile, type KeyringFile, rotateKeyring } from '../../src/tokens/keyring-file.ts';
-import { openSealingKeys } from '../../src/tokens/sealing-keys.ts';
+import { decryptSecret, encryptSecret } from '../../src/tokens/sealer.ts';
 import { createMemoryStore } from '../support/memory-store.ts';
 
 const soon = <T>(check: () => T): Promise<T> => vi.waitFor(check, { timeout: 20_000, interval: 10 });

@@ -1,13 +1,12 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import { writeNote } from '../../src/commands/restore/migrate-to-redis.ts';
-import type { RecordStore } from '../../src/ports/record-store.ts';
-import { KEEP_FOREVER, MIGRATION_NOTE } from '../../src/ports/store.ts';
+import { KEEP_FOREVER, MIGRATION_NOTE, type RecordStore } from '../../src/ports/store.ts';
 import type { ExportedRecord } from '../../src/stores/embedded/backup.ts';
 import { connectRedis } from '../../src/stores/redis/client.ts';
 import { importRecords } from '../../src/stores/redis/import.ts';
 import { RevocationFollower } from '../../src/stores/redis/revocation-follower.ts';
 import { createRevocationScripts, revocationKeys } from '../../src/stores/redis/revocation-scripts.ts';
-import { createRevocationView } from '../../src/stores/revocation-view.ts';
+import { createRevocationView } from '../../src/stores/revocation-rules.ts';
 import { createMemoryStore } from '../support/memory-store.ts';
 import { startRedis } from '../support/redis-server.ts';
 import { LATER, NOW, testGrant } from '../support/store-fixtures.ts';

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'vitest';
 import { randomGrantId } from '../../src/grants/issue.ts';
-import { createRevocationView } from '../../src/stores/revocation-view.ts';
+import { createRevocationView } from '../../src/stores/revocation-rules.ts';
 import { SWEEPS_PER_PASS } from '../../src/stores/revoked-grant-map.ts';
 
 const NOW = 1_800_000_000;

@@ -5,14 +5,14 @@ import type { RecordAuthenticator, RecordKind, RecordLocation } from '../../src/
 import { KEEP_FOREVER, type Store } from '../../src/ports/store.ts';
 import { openEmbeddedStore } from '../../src/stores/embedded/store.ts';
 import { openRedisStore } from '../../src/stores/redis/store.ts';
-import { createHmacSha256 } from '../../src/tokens/hmac.ts';
+import { openSealingKeys } from '../../src/tokens/keyring.ts';
 import { createKeyringFile, rotateKeyring } from '../../src/tokens/keyring-file.ts';
 import {
+  createHmacSha256,
   createRecordAuthenticator,
   type KeyedRecordAuthenticator,
   type RecordRefusalReason,
 } from '../../src/tokens/record-mac.ts';
-import { openSealingKeys } from '../../src/tokens/sealing-keys.ts';
 import { openRawEmbedded, openRawRedis, type RawRecords, tamper } from '../support/raw-records.ts';
 import { testAuthenticator, testKeyring } from '../support/record-keys.ts';
 import { type RedisServer, startRedis } from '../support/redis-server.ts';

@@ -1,7 +1,11 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { getNextNumber, identityKey, type KeyedEntry } from '../../src/stores/revocation-rules.ts';
-import { createRevocationView } from '../../src/stores/revocation-view.ts';
+import {
+  createRevocationView,
+  getNextNumber,
+  identityKey,
+  type KeyedEntry,
+} from '../../src/stores/revocation-rules.ts';
 
 const NOW = 1_800_000_000;
 const KEEP_UNTIL = NOW * 2;

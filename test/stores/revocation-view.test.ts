@@ -1,8 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { randomGrantId } from '../../src/grants/issue.ts';
-import { mergeEntries, type RevocationEntry } from '../../src/stores/revocation-rules.ts';
-import { createRevocationView } from '../../src/stores/revocation-view.ts';
+import { createRevocationView, mergeEntries, type RevocationEntry } from '../../src/stores/revocation-rules.ts';
 import { createRevokedGrantMap, SWEEPS_PER_PASS } from '../../src/stores/revoked-grant-map.ts';
 import { testManyRevocations } from './many-revocations.ts';
 

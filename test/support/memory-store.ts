@@ -2,9 +2,7 @@ import type { DeviceRequest } from '../../src/domain/device-request.ts';
 import type { Epoch } from '../../src/domain/epoch.ts';
 import type { Grant } from '../../src/domain/grant.ts';
 import { type GrantIndex, matchesQuery } from '../../src/ports/grant-index.ts';
-import type { RecordStore, Version } from '../../src/ports/record-store.ts';
-import type { RevocationLog } from '../../src/ports/revocation-log.ts';
-import type { Note, Store, UserCodeEntry } from '../../src/ports/store.ts';
+import type { Note, RecordStore, RevocationLog, Store, UserCodeEntry, Version } from '../../src/ports/store.ts';
 import {
   clientKey,
   getNextNumber,

@@ -1,9 +1,9 @@
+import { openSealingKeys, type SealingKeys } from '../../src/tokens/keyring.ts';
 import {
   createRecordAuthenticator,
   type KeyedRecordAuthenticator,
   type RecordMacOptions,
 } from '../../src/tokens/record-mac.ts';
-import { openSealingKeys, type SealingKeys } from '../../src/tokens/sealing-keys.ts';
 
 /** Sealing keys with these ids; the secrets are the same in every process. */
 export const testKeyring = (...kids: readonly string[]): SealingKeys =>

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { isCanonicalBase64url } from '../../src/tokens/base64url.ts';
+import { isCanonicalBase64url } from '../../src/tokens/jwt.ts';
 
 const CHARACTERS = Array.from({ length: 128 }, (_, code) => String.fromCharCode(code));
 

@@ -1,8 +1,11 @@
 import type { Outcome } from '../../src/domain/outcome.ts';
-import type { ValidatedCertificate } from '../../src/ports/certificate-validator.ts';
 import type { NameSource } from '../../src/ports/directory.ts';
 import { type ApprovedIssuer, approveIssuer } from '../../src/x509/approved-issuer.ts';
-import { createCertificateValidator, type ValidatorOptions } from '../../src/x509/certificate-validator.ts';
+import {
+  createCertificateValidator,
+  type ValidatedCertificate,
+  type ValidatorOptions,
+} from '../../src/x509/certificate-validator.ts';
 import { createCrlSet, parseCrlFile } from '../../src/x509/crl-set.ts';
 import type { IssuedCertificate, IssuedCrl } from '../support/pki.ts';
 

@@ -1,5 +1,5 @@
 import { type KeyObject, randomBytes } from 'node:crypto';
-import { writeElement as element } from '../../x509/der-writer.ts';
+import { writeElement as element } from '../../x509/der.ts';
 import {
   bitString,
   computeKeyId,

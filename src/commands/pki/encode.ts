@@ -1,6 +1,5 @@
 import { createHash, createPublicKey, type KeyObject, sign, X509Certificate } from 'node:crypto';
-import { children, readElement, TAG } from '../../x509/der.ts';
-import { writeElement as element } from '../../x509/der-writer.ts';
+import { children, writeElement as element, readElement, TAG } from '../../x509/der.ts';
 
 /** What certificates and revocation lists (RFC 5280) have in common. ECDSA with P-256 and SHA-256 only. */
 export const sequence = (...parts: readonly Buffer[]): Buffer => element(TAG.sequence, ...parts);

@@ -1,10 +1,10 @@
 import type { Refusal } from '../../domain/refusal.ts';
 import type { User } from '../../domain/user.ts';
-import { describeAuthorizationError } from '../../grants/authorization-errors.ts';
 import {
   AUTHORIZATION_PARAMETERS,
   type AuthorizationRequest,
   findClientRedirect,
+  formatUriForLog,
   isStillRegistered,
   openPushedRequest,
   readAuthorizationRequest,
@@ -16,10 +16,10 @@ import {
   denyAuthorization,
   isDecided,
 } from '../../grants/code-grant.ts';
+import { describeAuthorizationError } from '../../grants/common-errors.ts';
 import { getIntegrationName } from '../../grants/deps.ts';
 import { addAssertedGroups } from '../../grants/issue.ts';
 import type { TargetContext } from '../../grants/requested-audience.ts';
-import { formatUriForLog } from '../../grants/uri-for-log.ts';
 import { decodeFormFields } from '../../http/form-encoding.ts';
 import type { Parameters } from '../../http/parameters.ts';
 import { getQuery } from '../../http/query.ts';

@@ -6,7 +6,7 @@ import { getIssueTime } from '../../grants/issue.ts';
 import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { isEqualConstantTime } from '../../lib/constant-time.ts';
-import type { Sealer } from '../../ports/sealer.ts';
+import type { Sealer } from '../../tokens/sealer.ts';
 import { createSealedCookie, parseCookies } from '../cookies.ts';
 import type { FormHandler, PageDeps, PageRequest, PageResponse } from '../page-handler.ts';
 import { Session, withoutSignIn } from '../session.ts';

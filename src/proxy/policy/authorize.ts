@@ -8,8 +8,8 @@ import { DISCLOSED_FAULTS, formatRejection, type RejectedToken, reject } from '.
 import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../../domain/verified-token.ts';
 import type { RequestNotes } from '../../http/request-context.ts';
 import { createHiddenProperty } from '../../lib/hidden-property.ts';
-import type { ProofVerifier } from '../../ports/proof-verifier.ts';
-import type { RevocationLog } from '../../ports/revocation-log.ts';
+import type { RevocationLog } from '../../ports/store.ts';
+import type { ProofVerifier } from '../../tokens/proof-verifier.ts';
 import type { Credentials } from './credentials.ts';
 import type { IdentityValues } from './headers.ts';
 import type { ProxyRefusal } from './refusals.ts';

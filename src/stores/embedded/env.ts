@@ -3,9 +3,8 @@ import type { Epoch } from '../../domain/epoch.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { RecordKind } from '../../ports/record-authenticator.ts';
 import { corruptFault } from './check-data-file.ts';
-import { openDiskReserve, type PageStats } from './disk-reserve.ts';
 import { getFolderState, isDiskFull, type StoreFiles, toFault, unavailableFault } from './folder.ts';
-import { WriteQueue } from './write-queue.ts';
+import { openDiskReserve, type PageStats, WriteQueue } from './write-queue.ts';
 
 export type TableName = RecordKind | 'revocations';
 type Table = Database<Buffer, string>;

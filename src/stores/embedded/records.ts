@@ -2,8 +2,7 @@ import { hash } from 'node:crypto';
 import { getLastVersion } from 'lmdb';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { RecordAuthenticator, RecordKind, RecordLocation } from '../../ports/record-authenticator.ts';
-import type { RecordStore, Version } from '../../ports/record-store.ts';
-import { KEEP_FOREVER } from '../../ports/store.ts';
+import { KEEP_FOREVER, type RecordStore, type Version } from '../../ports/store.ts';
 import {
   checkRecord,
   type Envelope,

@@ -1,7 +1,7 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import { getIssuerOfClient } from '../../domain/verified-token.ts';
 import { createHiddenProperty } from '../../lib/hidden-property.ts';
-import type { RevocationLog, RevocationSubject } from '../../ports/revocation-log.ts';
+import type { RevocationLog, RevocationSubject } from '../../ports/store.ts';
 import { isValidRecordId, retryOnConflict, unreadableFault } from '../record-format.ts';
 import {
   clientKey,

@@ -2,10 +2,8 @@ import { hash } from 'node:crypto';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { Grant } from '../../domain/grant.ts';
 import { type GrantPage, type GrantQuery, matchesQuery } from '../../ports/grant-index.ts';
-import type { RecordStore } from '../../ports/record-store.ts';
-import { KEEP_FOREVER } from '../../ports/store.ts';
-import { defineScript, listPrimaries, type RedisClient } from './client.ts';
-import { LUA_TIME } from './lua-time.ts';
+import { KEEP_FOREVER, type RecordStore } from '../../ports/store.ts';
+import { defineScript, LUA_TIME, listPrimaries, type RedisClient } from './client.ts';
 import { CHECK_ID } from './startup-checks.ts';
 
 /**

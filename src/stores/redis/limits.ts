@@ -1,7 +1,6 @@
 import { COUNT_SLICE_SECONDS, type PendingEntry, type SharedLimits } from '../../ports/shared-limits.ts';
 import { createBatcher } from './batch.ts';
-import { defineScript, type RedisClient, type RedisScript } from './client.ts';
-import { LUA_TIME } from './lua-time.ts';
+import { defineScript, LUA_TIME, type RedisClient, type RedisScript } from './client.ts';
 
 /**
  * Counters shared by replicas. All keys expire:

@@ -1,8 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Epoch } from '../../domain/epoch.ts';
 import type { RecordAuthenticator, RecordKind, RecordLocation } from '../../ports/record-authenticator.ts';
-import type { RecordStore, Version } from '../../ports/record-store.ts';
-import { KEEP_FOREVER } from '../../ports/store.ts';
+import { KEEP_FOREVER, type RecordStore, type Version } from '../../ports/store.ts';
 import {
   checkRecord,
   type FoundRecord,
@@ -14,8 +13,7 @@ import {
   unreadableFault,
 } from '../record-format.ts';
 import { createBatcher } from './batch.ts';
-import { defineScript, type RedisClient } from './client.ts';
-import { LUA_TIME } from './lua-time.ts';
+import { defineScript, LUA_TIME, type RedisClient } from './client.ts';
 
 /**
  * A record is one string: `<version> <keep until, milliseconds, 0 = forever> <JSON>`. The process composes it, and the MAC

@@ -2,8 +2,7 @@ import type { Epoch } from '../../domain/epoch.ts';
 import { unreadableFault } from '../record-format.ts';
 import { isGrantKey, type KeyedEntry } from '../revocation-rules.ts';
 import { chunk } from './batch.ts';
-import { defineScript, type RedisClient, type RedisScript } from './client.ts';
-import { LUA_TIME } from './lua-time.ts';
+import { defineScript, LUA_TIME, type RedisClient, type RedisScript } from './client.ts';
 
 /**
  * Revocations in Redis, all in one slot:

@@ -3,10 +3,15 @@ import type { Epoch } from '../../domain/epoch.ts';
 import { largest } from '../../lib/extremes.ts';
 import { singleFlight } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
-import type { Revocation, RevocationSubject } from '../../ports/revocation-log.ts';
-import type { ReplicaStatus } from '../../ports/store.ts';
-import { isGrantKey, type KeyedEntry, NEXT_NUMBER, toKeyedEntry } from '../revocation-rules.ts';
-import { createRevocationView, type RevocationView } from '../revocation-view.ts';
+import type { ReplicaStatus, Revocation, RevocationSubject } from '../../ports/store.ts';
+import {
+  createRevocationView,
+  isGrantKey,
+  type KeyedEntry,
+  NEXT_NUMBER,
+  type RevocationView,
+  toKeyedEntry,
+} from '../revocation-rules.ts';
 import { batches, createBatcher } from './batch.ts';
 import { type RedisClient, toRedisFault } from './client.ts';
 import { createEpoch, RevocationFollower, type RevocationFollowerOptions } from './revocation-follower.ts';

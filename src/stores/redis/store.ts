@@ -4,8 +4,14 @@ import type { Epoch } from '../../domain/epoch.ts';
 import type { Grant } from '../../domain/grant.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { RecordAuthenticator, RecordKind } from '../../ports/record-authenticator.ts';
-import type { RecordStore } from '../../ports/record-store.ts';
-import { KEEP_FOREVER, type Note, type Store, TRANSIENT_NOTE_PREFIX, type UserCodeEntry } from '../../ports/store.ts';
+import {
+  KEEP_FOREVER,
+  type Note,
+  type RecordStore,
+  type Store,
+  TRANSIENT_NOTE_PREFIX,
+  type UserCodeEntry,
+} from '../../ports/store.ts';
 import { type AvailabilityOptions, createAvailabilityMonitor } from './availability.ts';
 import { COMMAND_TIMEOUT_MS, connectRedis, defineScript, type RedisClient } from './client.ts';
 import { type ClockGuard, createClockGuard } from './clock-guard.ts';

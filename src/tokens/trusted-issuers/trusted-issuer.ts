@@ -4,10 +4,8 @@ import type { Epoch } from '../../domain/epoch.ts';
 import { type RejectedToken, type RejectionFault, reject, rejectAuthentic } from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
-import type { LogoutRequest } from '../../ports/logout-token-reader.ts';
-import { type ClaimRules, findClaimFault } from '../claim-rules.ts';
-import { readConfirmation } from '../confirmation.ts';
-import { type DecodedToken, decodeToken } from '../decode-token.ts';
+import { type ClaimRules, findClaimFault, readConfirmation } from '../claims.ts';
+import { type DecodedToken, decodeToken } from '../jwt.ts';
 import { isOpaqueToken } from '../opaque-token.ts';
 import { isSignatureAlgorithm, type SignatureAlgorithm } from '../signature.ts';
 import {
@@ -19,11 +17,10 @@ import {
   readTrustedText,
   type ScopeMapping,
 } from './claim-mapping.ts';
-import { isIdToken } from './id-token.ts';
 import type { GetClientAddress, TokenIntrospection } from './introspection.ts';
 import type { IssuerKeys } from './issuer-keys.ts';
 import type { IssuerKey } from './key-set.ts';
-import { isLogoutToken, LOGOUT_TOKEN_TYPES, MAX_LOGOUT_TOKEN_AGE, readLogoutClaims } from './logout-token.ts';
+import { isIdToken, isLogoutToken, LOGOUT_TOKEN_TYPES, MAX_LOGOUT_TOKEN_AGE, readLogoutClaims } from './token-kinds.ts';
 
 interface LogoutOptions {
   /** At least one must be in `aud` of a logout token: the client id at the issuer. */
@@ -61,6 +58,17 @@ export interface TrustedIssuerOptions {
   readonly logout?: LogoutOptions | undefined;
   /** If undefined, its opaque tokens are not accepted. */
   readonly introspection?: IntrospectionSource | undefined;
+}
+
+/** What an authentic logout token revokes: a subject, a session, or both. */
+export interface LogoutRequest {
+  /** The configured name of the issuer. */
+  readonly issuer: string;
+  readonly identity?: string;
+  /** The id under which the tokens of the session are revoked. */
+  readonly sessionId?: string;
+  /** Seconds after which no token of the issuer that exists now is valid. */
+  readonly tokenLifetime: number;
 }
 
 interface SignatureHeader {

@@ -4,11 +4,10 @@ import type { VerifiedToken } from '../../domain/verified-token.ts';
 import { flattenString } from '../../lib/flat-string.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import { TwoGenerationCache } from '../../lib/two-generation-cache.ts';
-import type { LogoutRequest, LogoutTokenReader } from '../../ports/logout-token-reader.ts';
-import { type DecodedToken, decodeToken } from '../decode-token.ts';
+import { type DecodedToken, decodeToken } from '../jwt.ts';
 import { createTokenCache, TOKEN_CACHE_SIZE } from '../token-cache.ts';
 import type { GetClientAddress } from './introspection.ts';
-import type { TokenReading, TrustedIssuer } from './trusted-issuer.ts';
+import type { LogoutRequest, TokenReading, TrustedIssuer } from './trusted-issuer.ts';
 
 /** Identity providers put groups and roles into their tokens. */
 const MAX_LENGTH = 16_384;
@@ -65,6 +64,7 @@ export class TrustedIssuers {
     return [...this.#byIssuer.values()].some(({ acceptsLogout }) => acceptsLogout);
   }
 
+  /** Throws a `Fault` if the keys of the issuer are not available. */
   async readLogoutToken(token: string, now: Epoch): Promise<LogoutRequest | RejectedToken> {
     const decoded = token.length > MAX_LENGTH ? undefined : decodeToken(token);
     if (decoded === undefined) return reject('malformed');
@@ -95,8 +95,10 @@ export class TrustedIssuers {
 }
 
 /** Undefined where no issuer may send logout tokens. */
-export const createLogoutTokenReader = (issuers: TrustedIssuers): LogoutTokenReader | undefined =>
-  issuers.acceptsLogout ? { read: (token, now) => issuers.readLogoutToken(token, now) } : undefined;
+export const createLogoutTokenReader = (issuers: TrustedIssuers) =>
+  issuers.acceptsLogout ? { read: (token: string, now: Epoch) => issuers.readLogoutToken(token, now) } : undefined;
+
+export type LogoutTokenReader = NonNullable<ReturnType<typeof createLogoutTokenReader>>;
 
 /** Verifies and caches the tokens of trusted issuers. */
 export const createTrustedTokenReader = (issuers: TrustedIssuers, cacheSize = TOKEN_CACHE_SIZE) =>

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { Revocation } from '../../../src/ports/revocation-log.ts';
+import type { Revocation } from '../../../src/ports/store.ts';
 import { createDeviceClient } from '../../support/device-client.ts';
 import { splitRefreshToken } from '../../support/forged-tokens.ts';
 import { freezeClock } from '../../support/frozen-clock.ts';

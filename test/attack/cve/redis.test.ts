@@ -3,9 +3,13 @@ import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { randomGrantId } from '../../../src/grants/issue.ts';
-import { UnsuitableRedisError } from '../../../src/stores/redis/startup-checks.ts';
+import {
+  findKnownVulnerabilities,
+  type RedisVersion,
+  readRedisVersion,
+  UnsuitableRedisError,
+} from '../../../src/stores/redis/startup-checks.ts';
 import { openRedisStore, type RedisStore } from '../../../src/stores/redis/store.ts';
-import { findKnownVulnerabilities, type RedisVersion, readRedisVersion } from '../../../src/stores/redis/versions.ts';
 import { testAuthenticator } from '../../support/record-keys.ts';
 import { type RedisServer, startRedis } from '../../support/redis-server.ts';
 import { testGrant } from '../../support/store-fixtures.ts';

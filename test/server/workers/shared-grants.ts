@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openEmbeddedStore } from '../../../src/stores/embedded/store.ts';
+import { openSealingKeys } from '../../../src/tokens/keyring.ts';
 import { readKeyringFile } from '../../../src/tokens/keyring-file.ts';
-import { openSealingKeys } from '../../../src/tokens/sealing-keys.ts';
 import { testAuthenticator } from '../../support/record-keys.ts';
 import {
   connectMany,

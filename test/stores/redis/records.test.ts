@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Fault } from '../../../src/ports/fault.ts';
-import type { RecordStore } from '../../../src/ports/record-store.ts';
+import type { RecordStore } from '../../../src/ports/store.ts';
 import { connectRedis, type RedisClient } from '../../../src/stores/redis/client.ts';
 import { createRedisRecords } from '../../../src/stores/redis/records.ts';
 import { type FaultyRelay, startFaultyRelay } from '../../support/faulty-relay.ts';
