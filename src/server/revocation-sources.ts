@@ -5,11 +5,11 @@ import { readSettingFile } from '../lib/read-file.ts';
 import type { OpenedResource, ResourceScope } from '../lib/shared-resources.ts';
 import { errorFields } from '../observability/logger.ts';
 import type { ApprovedIssuer } from '../x509/approved-issuer.ts';
-import { CrlFetcher, fetchCrl } from '../x509/crl-fetcher.ts';
+import { CrlFetcher } from '../x509/crl-fetcher.ts';
 import { computeIssuersDigest } from '../x509/crl-files.ts';
 import { createCrlSet } from '../x509/crl-set.ts';
 import { OcspResponder } from '../x509/ocsp-responder.ts';
-import { sendOcspRequest } from '../x509/send-ocsp-request.ts';
+import { fetchCrl, sendOcspRequest } from '../x509/revocation-requests.ts';
 import type { ProcessState } from './process-state.ts';
 
 type CrlUrl = Exclude<Settings['certificates']['crls'][number], string>;

@@ -73,12 +73,12 @@ export const checkRecord = (authenticator: RecordAuthenticator, found: FoundReco
 const isExpired = (record: object, now: Epoch): boolean =>
   'refreshUntil' in record && typeof record.refreshUntil === 'number' && record.refreshUntil <= now;
 
-/** Reads and authenticates a record. */
-export async function readAuthenticated<T>(
+/** Undefined if it fails authentication. */
+export const toStoredRecord = <T>(
   authenticator: RecordAuthenticator,
-  find: () => Promise<{ readonly found: FoundRecord | undefined; readonly now: Epoch }>,
-): Promise<StoredRecord<T> | undefined> {
-  const { found, now } = await find();
-  if (found === undefined || checkRecord(authenticator, found, now) === 'refused') return undefined;
-  return { record: found.record as T, version: found.version, now };
-}
+  found: FoundRecord,
+  now: Epoch,
+): StoredRecord<T> | undefined =>
+  checkRecord(authenticator, found, now) === 'refused'
+    ? undefined
+    : { record: found.record as T, version: found.version, now };

@@ -1,7 +1,7 @@
 import { type Database, open, type RootDatabase } from 'lmdb';
 import type { Epoch } from '../../domain/epoch.ts';
 import { Fault } from '../../ports/fault.ts';
-import type { RecordKind } from '../../ports/record-authenticator.ts';
+import { RECORD_KINDS, type RecordKind } from '../../ports/record-authenticator.ts';
 import { corruptFault } from './check-data-file.ts';
 import { getFolderState, isDiskFull, type StoreFiles, toFault, unavailableFault } from './folder.ts';
 import { openDiskReserve, type PageStats, WriteQueue } from './write-queue.ts';
@@ -62,13 +62,8 @@ export function openEnv(files: StoreFiles, mapSize: number): Env {
     root.openDB<Buffer, string>(name, { encoding: 'binary', useVersions: true });
   let closed = false;
   try {
-    const tables = {
-      grants: openTable('grants'),
-      devices: openTable('devices'),
-      userCodes: openTable('userCodes'),
-      notes: openTable('notes'),
-      revocations: openTable('revocations'),
-    };
+    const names: readonly TableName[] = [...RECORD_KINDS, 'revocations'];
+    const tables = Object.fromEntries(names.map((name) => [name, openTable(name)])) as Record<TableName, Table>;
     const expiry = root.openDB<Buffer, ExpiryKey>('expiry', { encoding: 'binary' });
     const identityIndex = root.openDB<Buffer, IdentityIndexKey>('grantsByIdentity', { encoding: 'binary' });
     const probeTable = openTable('pulse');

@@ -10,9 +10,9 @@ import {
   formatEnvelope,
   isValidRecordId,
   parseEnvelope,
-  readAuthenticated,
   requireValidRecordId,
   retryOnConflict,
+  toStoredRecord,
   unreadableFault,
 } from '../record-format.ts';
 import type { Env, IdentityIndexKey, TableName } from './env.ts';
@@ -120,22 +120,12 @@ export function createEmbeddedRecords<T>(
       return bytes === undefined ? undefined : parseRecord(kind, id, bytes, getLastVersion());
     });
 
-  const replace = async (id: string, expected: Version, record: unknown, keepUntil: Epoch) => {
-    const seen = parseVersion(expected);
-    if (seen === undefined || now() >= seen.keepUntil) return undefined;
-    const version = seen.version + 1;
-    const isDone = await putRecord(env, kind, authenticator, { id, record, keepUntil, seen, version });
-    return isDone ? formatVersion(version, keepUntil) : undefined;
-  };
-
   return {
     async read(id) {
       if (!isValidRecordId(id)) return undefined;
-      return readAuthenticated<T>(authenticator, async () => {
-        const found = find(id);
-        const at = now();
-        return { found: found !== undefined && at < found.keepUntil ? found : undefined, now: at };
-      });
+      const found = find(id);
+      const at = now();
+      return found !== undefined && at < found.keepUntil ? toStoredRecord<T>(authenticator, found, at) : undefined;
     },
 
     async create(id, record, keepUntil) {
@@ -162,7 +152,10 @@ export function createEmbeddedRecords<T>(
 
     async replace(id, expected, record, keepUntil) {
       if (!isValidRecordId(id)) return 'stale';
-      return (await replace(id, expected, record, keepUntil)) === undefined ? 'stale' : 'replaced';
+      const seen = parseVersion(expected);
+      if (seen === undefined || now() >= seen.keepUntil) return 'stale';
+      const write = { id, record, keepUntil, seen, version: seen.version + 1 };
+      return (await putRecord(env, kind, authenticator, write)) ? 'replaced' : 'stale';
     },
   };
 }

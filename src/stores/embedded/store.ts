@@ -23,8 +23,6 @@ import { createEmbeddedRecords, createInitialVersion } from './records.ts';
 import { createEmbeddedRevocations } from './revocations.ts';
 import { createSlewedClock, sweep } from './sweep.ts';
 
-export { type ExportedRecord, restoreBackup } from './backup.ts';
-
 interface EmbeddedStoreOptions {
   readonly path: string;
   /** Maximum size of the records on disk, in bytes. */

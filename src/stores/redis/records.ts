@@ -8,8 +8,8 @@ import {
   formatEnvelope,
   isValidRecordId,
   parseEnvelope,
-  readAuthenticated,
   requireValidRecordId,
+  toStoredRecord,
   unreadableFault,
 } from '../record-format.ts';
 import { createBatcher } from './batch.ts';
@@ -98,10 +98,6 @@ interface Replacement {
   readonly args: readonly string[];
 }
 
-interface RedisRecord extends FoundRecord {
-  readonly keepUntilMs: string;
-}
-
 export interface RedisRecordsOptions<T> {
   readonly client: RedisClient;
   /** For writes, when they are confirmed by replicas. */
@@ -120,11 +116,11 @@ export function createRedisRecords<T>(options: RedisRecordsOptions<T>): RecordSt
   let writes = 0;
 
   /** A new version of a record: its parts as they are stored. */
-  const seal = (id: string, record: unknown, keepUntilMs: string) => {
+  const seal = (id: string, record: unknown, keepUntilMs: string): readonly string[] => {
     writes += 1;
-    const version = `${writerId}${writes.toString(36)}` as Version;
+    const version = `${writerId}${writes.toString(36)}`;
     const json = authenticator.seal(toLocation(kind, id, version, keepUntilMs), formatEnvelope(record));
-    return { version, parts: [version, keepUntilMs, json] };
+    return [version, keepUntilMs, json];
   };
 
   const maxBatch = client.isCluster ? 1 : BATCH;
@@ -144,36 +140,33 @@ export function createRedisRecords<T>(options: RedisRecordsOptions<T>): RecordSt
     const { now, value } = await readValue(formatKey(id));
     return { now, found: typeof value === 'string' ? parseRecord(kind, id, value) : undefined };
   };
-  /** Returns the new version; undefined when the record has another version than `replaced`. */
-  const replace = async (id: string, replaced: Version, record: unknown, keepUntilMs: string) => {
-    const { version, parts } = seal(id, record, keepUntilMs);
-    const isDone = (await runReplace({ key: formatKey(id), args: [replaced, ...parts] })) === 1;
-    return isDone ? version : undefined;
-  };
+  /** False if the record has another version than `replaced`. */
+  const replace = async (id: string, replaced: Version, record: unknown, keepUntilMs: string): Promise<boolean> =>
+    (await runReplace({ key: formatKey(id), args: [replaced, ...seal(id, record, keepUntilMs)] })) === 1;
   /** Replaces a note that fails authentication. */
   const replaceRefusedNote = async (id: string, record: T, keepUntilMs: string): Promise<boolean> => {
     const { found, now } = await find(id);
     if (found === undefined || checkRecord(authenticator, found, now) !== 'refused') return false;
-    return (await replace(id, found.version, record, keepUntilMs)) !== undefined;
+    return replace(id, found.version, record, keepUntilMs);
   };
 
   return {
     async read(id) {
       if (!isValidRecordId(id)) return undefined;
-      return readAuthenticated<T>(authenticator, () => find(id));
+      const { found, now } = await find(id);
+      return found && toStoredRecord<T>(authenticator, found, now);
     },
     async create(id, record, keepUntil) {
       requireValidRecordId(id);
       await beforeCreate?.(id, record, keepUntil);
       const keepUntilMs = toMilliseconds(keepUntil);
-      const args = [...seal(id, record, keepUntilMs).parts, client.timeArgument()];
+      const args = [...seal(id, record, keepUntilMs), client.timeArgument()];
       if ((await writer.runScript(CREATE, [formatKey(id)], args)) === 1) return 'created';
       return kind === 'notes' && (await replaceRefusedNote(id, record, keepUntilMs)) ? 'created' : 'taken';
     },
     async replace(id, replaced, record, keepUntil) {
       if (!isValidRecordId(id)) return 'stale';
-      const version = await replace(id, replaced, record, toMilliseconds(keepUntil));
-      return version === undefined ? 'stale' : 'replaced';
+      return (await replace(id, replaced, record, toMilliseconds(keepUntil))) ? 'replaced' : 'stale';
     },
   };
 }
@@ -187,12 +180,12 @@ const toLocation = (kind: RecordKind, id: string, version: string, keepUntilMs: 
   context: `${version} ${keepUntilMs}`,
 });
 
-function parseRecord(kind: RecordKind, id: string, value: string): RedisRecord {
+function parseRecord(kind: RecordKind, id: string, value: string): FoundRecord {
   const first = value.indexOf(' ');
   const second = value.indexOf(' ', first + 1);
   if (first < 1) throw unreadableFault(kind, 'it is damaged');
   const version = value.slice(0, first) as Version;
   const keepUntilMs = value.slice(first + 1, second);
   const location = toLocation(kind, id, version, keepUntilMs);
-  return { ...parseEnvelope(kind, value.slice(second + 1)), location, version, keepUntilMs };
+  return { ...parseEnvelope(kind, value.slice(second + 1)), location, version };
 }
