@@ -13,12 +13,7 @@ export class Fault extends Error {
   constructor(
     code: FaultCode,
     message: string,
-    options: {
-      readonly cause?: unknown;
-      readonly retryAfter?: number;
-      readonly issuer?: string;
-      readonly fileProblem?: FileProblem;
-    } = {},
+    options: { readonly cause?: unknown } & Partial<Pick<Fault, 'retryAfter' | 'issuer' | 'fileProblem'>> = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = 'Fault';

@@ -3,6 +3,7 @@ import type { Grant } from '../domain/grant.ts';
 import { type ProfileClaim, selectClaims } from '../domain/profile.ts';
 import { formatOAuthScope, parseScope, type Scope } from '../domain/scope.ts';
 import { CLOCK_TOLERANCE, type VerifiedToken } from '../domain/verified-token.ts';
+import { omitUndefined } from '../lib/omit-undefined.ts';
 import type { Json } from '../lib/strict-json.ts';
 import { TwoGenerationCache } from '../lib/two-generation-cache.ts';
 import { formatConfirmation, formatProfileClaims, readConfirmation, readProfileClaims } from './claims.ts';
@@ -100,7 +101,6 @@ function readClaims(
   if (parsedScope === undefined) return undefined;
   const binding = readConfirmation(cnf);
   if (binding === undefined) return undefined;
-  const profile = readProfileClaims(claims);
   return {
     grantId: gid,
     generation: gen,
@@ -110,11 +110,9 @@ function readClaims(
     issuedAt: iat,
     expires: exp,
     keyId,
-    ...(rev !== undefined && { issuedAfter: rev }),
     ...(aud !== issuer && { audience: [aud] }),
-    ...(src !== undefined && { exchangedFrom: src }),
+    ...omitUndefined({ issuedAfter: rev, exchangedFrom: src, profile: readProfileClaims(claims) }),
     ...binding,
-    ...(profile !== undefined && { profile }),
   };
 }
 

@@ -3,15 +3,13 @@ import type { Grant } from '../domain/grant.ts';
 import { createProfile, type Profile } from '../domain/profile.ts';
 import type { RejectionFault } from '../domain/token-rejection.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
+import { omitUndefined } from '../lib/omit-undefined.ts';
 import { isJsonObject, type Json, type JsonObject } from '../lib/strict-json.ts';
 
 /** The `cnf` claim (RFC 7800 §3.1) of a token that is bound to a certificate (RFC 8705 §3.1), a key (RFC 9449 §6.1) or both. */
 export function formatConfirmation({ boundTo, proofKey }: Pick<Grant, 'boundTo' | 'proofKey'>) {
   if (boundTo === undefined && proofKey === undefined) return undefined;
-  return {
-    ...(boundTo !== undefined && { 'x5t#S256': boundTo }),
-    ...(proofKey !== undefined && { jkt: proofKey }),
-  };
+  return omitUndefined({ 'x5t#S256': boundTo, jkt: proofKey });
 }
 
 /**
@@ -25,7 +23,7 @@ export function readConfirmation(cnf: Json | undefined): Pick<VerifiedToken, 'bo
   if (boundTo === undefined && proofKey === undefined) return undefined;
   if (boundTo !== undefined && typeof boundTo !== 'string') return undefined;
   if (proofKey !== undefined && typeof proofKey !== 'string') return undefined;
-  return { ...(boundTo !== undefined && { boundTo }), ...(proofKey !== undefined && { proofKey }) };
+  return omitUndefined({ boundTo, proofKey });
 }
 
 /** OpenID Connect Core §5.1; `groups`: RFC 9068 §2.2.3.1. */

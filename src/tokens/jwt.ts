@@ -1,4 +1,4 @@
-import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
+import { type JsonObject, parseStrictJsonObject } from '../lib/strict-json.ts';
 
 const ALPHABET = /^[A-Za-z0-9_-]+$/;
 /** Last characters whose unused bits are zero: four of them after one byte, two after two bytes. */
@@ -28,17 +28,12 @@ export interface DecodedToken {
   readonly claims: JsonObject;
 }
 
-/**
- * Returns undefined unless it is a JWT in compact serialization with unambiguous JSON (RFC 7515 §7.1, RFC 8725 §2.4).
- * `knownHeader` is what its first part was decoded to before.
- */
-export function decodeToken(token: string, knownHeader?: JsonObject): DecodedToken | undefined {
-  const [encodedHeader = '', payload = '', signature = '', ...rest] = token.split('.', 4);
-  if (rest.length > 0 || !isCanonicalBase64url(payload) || !isCanonicalBase64url(signature)) return undefined;
-  if (knownHeader === undefined && !isCanonicalBase64url(encodedHeader)) return undefined;
-  const header = knownHeader ?? decodeJsonObject(encodedHeader);
-  const claims = header && decodeJsonObject(payload);
-  return claims && { header, claims };
+/** Returns undefined unless it is a JWT in compact serialization with unambiguous JSON (RFC 7515 §7.1, RFC 8725 §2.4). */
+export function decodeToken(token: string): DecodedToken | undefined {
+  const parts = token.split('.', 4);
+  if (parts.length !== 3 || !parts.every(isCanonicalBase64url)) return undefined;
+  const [header, claims] = parts.slice(0, 2).map(decodeJsonObject);
+  return header && claims && { header, claims };
 }
 
 const UTF8 = new TextDecoder('utf-8', { fatal: true });
@@ -46,8 +41,7 @@ const UTF8 = new TextDecoder('utf-8', { fatal: true });
 /** A part of a JWT, in canonical base64url. Undefined: not an object in unambiguous JSON. */
 export function decodeJsonObject(part: string): JsonObject | undefined {
   try {
-    const value = parseStrictJson(UTF8.decode(Buffer.from(part, 'base64url')));
-    return isJsonObject(value) ? value : undefined;
+    return parseStrictJsonObject(UTF8.decode(Buffer.from(part, 'base64url')));
   } catch {
     return undefined;
   }

@@ -13,6 +13,7 @@ import { type ProfileClaim, selectClaims } from '../domain/profile.ts';
 import { parseScope } from '../domain/scope.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
+import { omitUndefined } from '../lib/omit-undefined.ts';
 import type { RecordStore } from '../ports/store.ts';
 import { isAcceptedAt, type SealingKey, type SealingKeys } from './keyring.ts';
 import { createTokenCache } from './token-cache.ts';
@@ -163,6 +164,7 @@ function toVerifiedToken(
   grant: Grant,
   claims: ReadonlySet<ProfileClaim>,
 ): VerifiedToken {
+  const { issuedAfter, audience, exchangedFrom, boundTo, proofKey, revokedAt } = grant;
   const profile = selectClaims(grant.profile, claims);
   const scope = parseScope(grant.scope, { allowSpaces: true });
   if (!scope.ok) throw new Error(`grant ${grant.id} has a malformed scope`);
@@ -175,12 +177,8 @@ function toVerifiedToken(
     issuedAt,
     expires,
     keyId,
-    ...(grant.issuedAfter !== undefined && { issuedAfter: grant.issuedAfter }),
-    ...(grant.audience !== undefined && grant.audience !== issuer && { audience: [grant.audience] }),
-    ...(grant.exchangedFrom !== undefined && { exchangedFrom: grant.exchangedFrom }),
-    ...(grant.boundTo !== undefined && { boundTo: grant.boundTo }),
-    ...(grant.proofKey !== undefined && { proofKey: grant.proofKey }),
-    ...(profile !== undefined && { profile }),
-    ...(grant.revokedAt !== undefined && { grantEnded: true as const }),
+    ...omitUndefined({ issuedAfter, exchangedFrom, boundTo, proofKey, profile }),
+    ...(audience !== undefined && audience !== issuer && { audience: [audience] }),
+    ...(revokedAt !== undefined && { grantEnded: true as const }),
   };
 }

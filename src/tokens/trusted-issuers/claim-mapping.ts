@@ -1,7 +1,7 @@
 import { createProfile, type Profile } from '../../domain/profile.ts';
 import { type Scope, unionScopes } from '../../domain/scope.ts';
+import { omitUndefined } from '../../lib/omit-undefined.ts';
 import { isJsonObject, type Json, type JsonObject } from '../../lib/strict-json.ts';
-import { TwoGenerationCache } from '../../lib/two-generation-cache.ts';
 
 /**
  * Which claims of another issuer state what. A claim is a name, or a JSON pointer (RFC 6901) such as `/realm_access/roles`.
@@ -31,25 +31,11 @@ const MAX_SCOPE_WORDS = 512;
 export function readClaim(claims: JsonObject, path: string): Json | undefined {
   if (!path.startsWith('/')) return claims[path];
   let value: Json | undefined = claims;
-  for (const name of parsePointer(path)) {
+  for (const segment of path.slice(1).split('/')) {
     if (value === undefined || !isJsonObject(value)) return undefined;
-    value = value[name];
+    value = value[segment.replaceAll('~1', '/').replaceAll('~0', '~')];
   }
   return value;
-}
-
-/** Only pointers in the configuration are parsed. */
-const pointers = new TwoGenerationCache<readonly string[]>(256, 256);
-
-function parsePointer(path: string): readonly string[] {
-  const known = pointers.get(path);
-  if (known !== undefined) return known;
-  const names = path
-    .slice(1)
-    .split('/')
-    .map((segment) => segment.replaceAll('~1', '/').replaceAll('~0', '~'));
-  pointers.set(path, names);
-  return names;
 }
 
 /** Control characters never become part of an identity, a log line or a header. Stores refuse text that is not well-formed. */
@@ -65,11 +51,8 @@ export function readText(claims: JsonObject, path: string): string | undefined {
   return isUsableText(value) ? value : undefined;
 }
 
-const NO_WORDS: readonly string[] = [];
-
 /** A list, or one text with words between spaces (RFC 8693 §4.2). */
 function readWords(value: Json | undefined): readonly string[] {
-  if (value === undefined) return NO_WORDS;
   if (typeof value === 'string') return value.split(' ', MAX_SCOPE_WORDS).filter(isUsableText);
   return Array.isArray(value) ? value.slice(0, MAX_SCOPE_WORDS).filter(isUsableText) : [];
 }
@@ -104,11 +87,7 @@ export function mapProfile(claims: JsonObject, mapping: ClaimMapping): Profile |
   const email = readTrustedText(claims, mapping.email, mapping);
   const groupClaim = readTrustedClaim(claims, mapping.groups, mapping);
   const groups = Array.isArray(groupClaim) ? groupClaim.filter(isUsableText) : [];
-  return createProfile({
-    ...(name !== undefined && { name }),
-    ...(email !== undefined && { email }),
-    groups,
-  });
+  return createProfile({ ...omitUndefined({ name, email }), groups });
 }
 
 export function mapScope(claims: JsonObject, mapping: ClaimMapping, { map, always }: ScopeMapping): Scope {

@@ -1,7 +1,7 @@
 import { IDENTITY_ENCODING, readResponseText } from '../../http/read-response.ts';
-import type { HttpClient } from '../../lib/http-client.ts';
+import type { HttpClient, HttpResponse } from '../../lib/http-client.ts';
 import { printable } from '../../lib/printable.ts';
-import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
+import { type Json, parseStrictJsonObject } from '../../lib/strict-json.ts';
 import { type IssuerKey, parseKeySet } from './key-set.ts';
 
 const MAX_BYTES = 512 * 1_024;
@@ -38,7 +38,8 @@ async function discoverKeySetUri(options: FetchKeysOptions): Promise<string> {
   let response = await get(options, openId, METADATA_TYPE);
   if (response.status === 404) response = await get(options, oauth, METADATA_TYPE);
   if (response.status !== 200) throw new Error(`${openId} responded with ${response.status}`);
-  const metadata = parseMetadata(response.text);
+  const metadata = parseStrictJsonObject(response.text);
+  if (metadata === undefined) throw new Error('the metadata of the issuer is not a JSON object');
   // OpenID Connect Discovery 1.0 §4.3, RFC 8414 §3.3: otherwise another issuer could provide the keys.
   if (metadata['issuer'] !== issuer) throw new Error(describeOtherIssuer(issuer, metadata['issuer']));
   const uri = metadata['jwks_uri'];
@@ -60,14 +61,6 @@ function listMetadataUrls(issuer: string): readonly [openId: string, oauth: stri
   const { origin, pathname } = new URL(base);
   const path = pathname === '/' ? '' : pathname;
   return [`${base}/.well-known/openid-configuration`, `${origin}/.well-known/oauth-authorization-server${path}`];
-}
-
-function parseMetadata(text: string): JsonObject {
-  try {
-    const metadata = parseStrictJson(text);
-    if (isJsonObject(metadata)) return metadata;
-  } catch {}
-  throw new Error('the metadata of the issuer is not a JSON object');
 }
 
 /** Keys are never fetched over a weaker connection than the metadata. */
@@ -98,7 +91,9 @@ async function get(
   });
   const { status, headers } = response;
   const text = await readResponseText(response, MAX_BYTES);
-  if (status === 200 && !/^application\/(?:[\w.+-]+\+)?json\s*(?:;|$)/i.test(String(headers['content-type'])))
-    throw new Error(`${url} did not respond with JSON`);
+  if (status === 200 && !isJsonType(headers)) throw new Error(`${url} did not respond with JSON`);
   return { status, text };
 }
+
+export const isJsonType = (headers: HttpResponse['headers']): boolean =>
+  /^application\/(?:[\w.+-]+\+)?json\s*(?:;|$)/i.test(String(headers['content-type']));

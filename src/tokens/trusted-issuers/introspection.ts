@@ -7,8 +7,9 @@ import { createBoundedCache } from '../../lib/bounded-cache.ts';
 import { flattenString } from '../../lib/flat-string.ts';
 import type { HttpClient } from '../../lib/http-client.ts';
 import { getRateLimitKey, type RateLimiter } from '../../lib/rate-limiter.ts';
-import { isJsonObject, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
+import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
 import { Fault } from '../../ports/fault.ts';
+import { isJsonType } from './fetch-keys.ts';
 
 interface IntrospectionOptions {
   /** The name of the issuer in the configuration. */
@@ -212,20 +213,16 @@ async function requestIntrospection(
   const { status, headers } = response;
   const text = await readResponseText(response, MAX_RESPONSE_BYTES);
   if (status !== 200) throw new Error(`${url} responded with ${status}`);
-  if (!/^application\/(?:[\w.+-]+\+)?json\s*(?:;|$)/i.test(String(headers['content-type'])))
-    throw new Error(`${url} did not respond with JSON`);
-  let claims: unknown;
+  if (!isJsonType(headers)) throw new Error(`${url} did not respond with JSON`);
+  let claims: Json;
   try {
     claims = parseStrictJson(text);
   } catch {
     throw new Error(`${url} did not respond with valid JSON`);
   }
-  if (!isClaims(claims) || typeof claims['active'] !== 'boolean')
+  if (!isJsonObject(claims) || typeof claims['active'] !== 'boolean')
     throw new Error(`${url} did not say whether the token is active`);
   return claims;
 }
-
-const isClaims = (value: unknown): value is JsonObject =>
-  typeof value === 'object' && value !== null && isJsonObject(value as JsonObject);
 
 const encodeFormValue = (text: string): string => new URLSearchParams({ '': text }).toString().slice(1);

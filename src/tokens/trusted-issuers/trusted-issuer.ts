@@ -3,6 +3,7 @@ import { JOSEError } from 'jose/errors';
 import type { Epoch } from '../../domain/epoch.ts';
 import { type RejectedToken, type RejectionFault, reject, rejectAuthentic } from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
+import { omitUndefined } from '../../lib/omit-undefined.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import { type ClaimRules, findClaimFault, readConfirmation } from '../claims.ts';
 import { type DecodedToken, decodeToken } from '../jwt.ts';
@@ -128,16 +129,12 @@ export class TrustedIssuer {
     return this.#options.keys.has(keyId);
   }
 
-  /**
-   * Rejected by its header before any key is looked up, or the function that completes the verification. `onVerified` is called if the
-   * token is authentic.
-   */
+  /** Rejected by its header before any key is looked up, or the function that completes the verification. */
   prepare(
     token: string,
     decoded: DecodedToken,
     now: Epoch,
     acceptsIdTokens: boolean,
-    onVerified?: () => void,
   ): (() => Promise<TokenReading>) | RejectedToken {
     const signature = this.#readHeader(decoded, this.#options.tokenTypes);
     if (typeof signature === 'string') return this.#reject(signature);
@@ -146,10 +143,14 @@ export class TrustedIssuer {
     const { header, claims } = decoded;
     if (!acceptsIdTokens && isIdToken(header, claims)) return this.#reject('id_token');
     return () =>
-      this.#verify(token, signature, claims, this.#accessTokenRules, now, ({ id }) => {
-        onVerified?.();
-        return this.#findClaimMismatch(claims) ?? this.#map(claims, id);
-      });
+      this.#verify(
+        token,
+        signature,
+        claims,
+        this.#accessTokenRules,
+        now,
+        ({ id }) => this.#findClaimMismatch(claims) ?? this.#map(claims, id),
+      );
   }
 
   /** A claim of a verified token. */
@@ -321,16 +322,14 @@ export class TrustedIssuer {
       keyId,
       audience: listAudiences(aud),
       ...(typeof session === 'string' && { sessionId: deriveTokenId(name, `sid ${session}`) }),
-      ...(profile !== undefined && { profile }),
+      ...omitUndefined({ profile }),
       ...binding,
     };
   }
 }
 
 const listAudiences = (aud: Json | undefined): readonly string[] =>
-  (Array.isArray(aud) ? (aud as readonly Json[]) : [aud]).filter(
-    (value) => typeof value === 'string' && value !== '',
-  ) as readonly string[];
+  [aud ?? []].flat().filter((value) => typeof value === 'string' && value !== '') as readonly string[];
 
 /**
  * The id under which a token is revoked, in the form of a grant id. It is made from what the issuer states, never from the

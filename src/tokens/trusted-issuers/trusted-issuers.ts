@@ -1,9 +1,7 @@
 import type { Epoch } from '../../domain/epoch.ts';
 import { type RejectedToken, reject } from '../../domain/token-rejection.ts';
 import type { VerifiedToken } from '../../domain/verified-token.ts';
-import { flattenString } from '../../lib/flat-string.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
-import { TwoGenerationCache } from '../../lib/two-generation-cache.ts';
 import { type DecodedToken, decodeToken } from '../jwt.ts';
 import { createTokenCache, TOKEN_CACHE_SIZE } from '../token-cache.ts';
 import type { GetClientAddress } from './introspection.ts';
@@ -12,9 +10,6 @@ import type { LogoutRequest, TokenReading, TrustedIssuer } from './trusted-issue
 /** Identity providers put groups and roles into their tokens. */
 const MAX_LENGTH = 16_384;
 
-const MAX_CACHED_HEADERS = 256;
-const MAX_CACHED_HEADER_LENGTH = 512;
-
 const UNKNOWN_ISSUER = reject('unknown_issuer');
 
 /** The issuers whose tokens are accepted beside those of gatehouse. */
@@ -22,8 +17,6 @@ export class TrustedIssuers {
   readonly #byIssuer: ReadonlyMap<string, TrustedIssuer>;
   readonly #byName: ReadonlyMap<string, TrustedIssuer>;
   readonly #introspecting: readonly TrustedIssuer[];
-  /** Decoded headers of authentic tokens: an issuer uses one for each of its keys. */
-  readonly #headers = new TwoGenerationCache<JsonObject>(MAX_CACHED_HEADERS, MAX_CACHED_HEADER_LENGTH);
 
   constructor(issuers: readonly TrustedIssuer[]) {
     this.#byIssuer = new Map(issuers.map((issuer) => [issuer.issuer, issuer]));
@@ -77,15 +70,9 @@ export class TrustedIssuers {
     now: Epoch,
     acceptsIdTokens = false,
   ): (() => Promise<TokenReading>) | RejectedToken | undefined {
-    if (token.length > MAX_LENGTH) return undefined;
-    const encodedHeader = token.slice(0, token.indexOf('.'));
-    const knownHeader = this.#headers.get(encodedHeader);
-    const decoded = decodeToken(token, knownHeader);
+    const decoded = token.length > MAX_LENGTH ? undefined : decodeToken(token);
     if (decoded === undefined) return undefined;
-    const onVerified =
-      knownHeader === undefined ? () => this.#headers.set(flattenString(encodedHeader), decoded.header) : undefined;
-    const issuer = this.#findIssuer(decoded);
-    return issuer?.prepare(token, decoded, now, acceptsIdTokens, onVerified) ?? UNKNOWN_ISSUER;
+    return this.#findIssuer(decoded)?.prepare(token, decoded, now, acceptsIdTokens) ?? UNKNOWN_ISSUER;
   }
 
   /** `iss` is not verified yet: it only selects the issuer, whose keys and name the token must then match. */
