@@ -51,13 +51,9 @@ export function createLdapDirectory(
 ): Directory {
   const pool = createLdapConnectionPool(settings);
   const entries = createEntrySearch(pool, settings);
-  const { toUser, findByName, findById } = createUserLookup({
-    name,
-    label,
-    settings,
-    entries,
-    onGroupsTruncated,
-  });
+  const { toUser, findByName, findById } = createUserLookup(name, label, settings, entries, (groups) =>
+    onGroupsTruncated(name, groups),
+  );
   const findByUserName = (text: string, normalize = normalizeUserName): Promise<Entry | undefined> =>
     entries.findByName(settings.attributes.userName, text, normalize);
   // Servers delay responses to wrong passwords: half of the connections are reserved for searches.
@@ -98,21 +94,19 @@ export function createLdapDirectory(
   };
 }
 
-interface UserLookupDeps {
-  readonly name: string;
-  readonly label: string;
-  readonly settings: LdapSettings;
-  readonly entries: ReturnType<typeof createEntrySearch>;
-  readonly onGroupsTruncated: (directory: string, groups: number) => void;
-}
-
-function createUserLookup({ name, label, settings, entries, onGroupsTruncated }: UserLookupDeps) {
+function createUserLookup(
+  name: string,
+  label: string,
+  settings: LdapSettings,
+  entries: ReturnType<typeof createEntrySearch>,
+  reportTruncated: (groups: number) => void,
+) {
   const cache =
     settings.cacheLifetime > 0
       ? new LRUCache<string, User>({ max: MAX_CACHED_USERS, ttl: settings.cacheLifetime * 1_000 })
       : undefined;
 
-  const toUser = async (entry: Entry | undefined, reportTruncated: boolean): Promise<User | undefined> => {
+  const toUser = async (entry: Entry | undefined, isReported: boolean): Promise<User | undefined> => {
     const id = entry && readId(entry, settings.id);
     if (entry === undefined || id === undefined) return undefined;
     const { displayName, commonName, userName, email } = settings.attributes;
@@ -125,7 +119,7 @@ function createUserLookup({ name, label, settings, entries, onGroupsTruncated }:
     const [address] = readValues(entry, email);
     const disabled = await entries.isDisabled(entry);
     const groups = await entries.readGroups(entry);
-    if (reportTruncated && groups.length > MAX_GROUPS) onGroupsTruncated(name, MAX_GROUPS);
+    if (isReported && groups.length > MAX_GROUPS) reportTruncated(MAX_GROUPS);
     return {
       identity: `${label}:${id}`,
       displayName: readValues(entry, displayName)[0] ?? readValues(entry, commonName)[0] ?? id,

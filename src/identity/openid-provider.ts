@@ -162,7 +162,11 @@ function toResult(
   const displayName = ['name', 'preferred_username', 'email']
     .map((key) => claims[key])
     .find((text) => typeof text === 'string' && text !== '');
-  const profile = readProfile(claims);
+  const { preferred_username: name, email, email_verified: isVerified } = claims;
+  const profile = createProfile({
+    ...(typeof name === 'string' && { name }),
+    ...(typeof email === 'string' && isVerified === true && { email }),
+  });
   return {
     kind: 'authenticated',
     claim: { issuer, attribute: means, value },
@@ -180,17 +184,6 @@ const readGroups = (value: unknown): readonly string[] =>
         .slice(0, MAX_GROUPS)
         .filter((group) => typeof group === 'string' && group !== '' && group.length <= MAX_CLAIM_LENGTH)
     : [];
-
-function readProfile({
-  preferred_username: name,
-  email,
-  email_verified: isVerified,
-}: Readonly<Record<string, unknown>>): Profile | undefined {
-  return createProfile({
-    ...(typeof name === 'string' && { name }),
-    ...(typeof email === 'string' && isVerified === true && { email }),
-  });
-}
 
 type Client = typeof import('openid-client');
 

@@ -85,11 +85,7 @@ export function createRevocationView() {
   const clients = new Map<string, RevocationEntry>();
   const identities = new Map<string, RevocationEntry>();
   const issuers = new Map<string, RevocationEntry>();
-  const maps: Readonly<Record<string, Map<string, RevocationEntry>>> = {
-    c: clients,
-    i: identities,
-    t: issuers,
-  };
+  const maps: Readonly<Record<string, Map<string, RevocationEntry>>> = { c: clients, i: identities, t: issuers };
 
   const merge = (map: Map<string, RevocationEntry>, name: string, entry: RevocationEntry): void =>
     void map.set(name, mergeEntries(map.get(name), entry));
@@ -142,10 +138,8 @@ export function createRevocationView() {
     },
     *entries(): Generator<KeyedEntry> {
       for (const [id, entry] of grants.entries()) yield [`g:${id}`, entry];
-      for (const [id, entry] of otherGrants) yield [`g:${id}`, entry];
-      for (const [name, entry] of clients) yield [`c:${name}`, entry];
-      for (const [name, entry] of identities) yield [`i:${name}`, entry];
-      for (const [name, entry] of issuers) yield [`t:${name}`, entry];
+      for (const [kind, map] of Object.entries({ g: otherGrants, ...maps }))
+        for (const [name, entry] of map) yield [`${kind}:${name}`, entry];
     },
     size: (): number => grants.size() + otherGrants.size + clients.size + identities.size + issuers.size,
     /** Memory used by the compact map of grants. */

@@ -69,11 +69,8 @@ export function readKeyringFile(path: string): KeyringFile {
   }
   const parsed = KeyringFileSchema.safeParse(json);
   if (!parsed.success) {
-    const first = parsed.error.issues[0];
-    throw createKeyFileFault(
-      path,
-      `is not a key file of this version (at ${first?.path.join('.') || 'the top level'})`,
-    );
+    const place = parsed.error.issues[0]?.path.join('.') || 'the top level';
+    throw createKeyFileFault(path, `is not a key file of this version (at ${place})`);
   }
   const kids = [...parsed.data.signing, ...parsed.data.sealing].map((key) => key.kid);
   if (new Set(kids).size !== kids.length) throw createKeyFileFault(path, 'two keys have the same kid');
@@ -233,19 +230,15 @@ export interface KeyDescription {
 }
 
 /** Everything but the keys themselves. */
-export const describeKeyring = ({ signing, sealing }: KeyringFile, now: Epoch): KeyDescription[] => [
-  ...describeKeys(signing, 'signing', now),
-  ...describeKeys(sealing, 'sealing', now),
-];
+export const describeKeyring = (file: KeyringFile, now: Epoch): KeyDescription[] =>
+  (['signing', 'sealing'] as const).flatMap((use) => describeKeys(file[use], use, now));
 
-function describeKeys(
-  keys: readonly (SigningEntry | SealingEntry)[],
-  use: KeyDescription['use'],
-  now: Epoch,
-): KeyDescription[] {
-  const isRetired = ({ retireAt = Number.POSITIVE_INFINITY }: SigningEntry | SealingEntry): boolean => now >= retireAt;
+type KeyEntry = SigningEntry | SealingEntry;
+
+function describeKeys(keys: readonly KeyEntry[], use: KeyDescription['use'], now: Epoch): KeyDescription[] {
+  const isRetired = ({ retireAt = Number.POSITIVE_INFINITY }: KeyEntry): boolean => now >= retireAt;
   const active = keys.findLast((key) => key.activeFrom <= now && !isRetired(key));
-  const getState = (key: SigningEntry | SealingEntry): KeyDescription['state'] => {
+  const getState = (key: KeyEntry): KeyDescription['state'] => {
     if (key.activeFrom > now) return 'published';
     if (isRetired(key)) return 'retired';
     return key === active ? 'active' : 'verify only';

@@ -80,7 +80,7 @@ async function importSigningKey(entry: SigningEntry): Promise<SigningKey> {
   };
 }
 
-interface KeyValidity {
+export interface KeyValidity {
   readonly kid: string;
   readonly activeFrom: Epoch;
   readonly retireAt: Epoch;

@@ -23,12 +23,8 @@ export function createCrlFiles() {
   let cache: ReadonlyMap<string, CachedFile> = new Map();
   /** The issuers that verified the cached lists. */
   let cachedIssuersDigest = '';
-  let parseCount = 0;
   const workers = new Set<Worker>();
   return {
-    get parseCount(): number {
-      return parseCount;
-    },
     /** Terminates running workers, so that the process can exit. */
     async stop(): Promise<void> {
       await Promise.all([...workers].map((worker) => worker.terminate()));
@@ -50,7 +46,6 @@ export function createCrlFiles() {
       };
       for (const result of (await isSmall(task)) ? readCrlFiles(task) : await readInWorker(task, workers)) {
         const { file } = result;
-        if (result.kind === 'parsed') parseCount += 1;
         if (result.kind === 'unusable') problems.push(`${file}: ${result.problem}`);
         const entry = result.kind === 'parsed' ? result : previous.get(file);
         if (entry === undefined) continue;
@@ -69,7 +64,6 @@ export function createCrlFiles() {
         issuers: listIssuerCertificates(issuers),
       };
       const [result] = bytes.length <= SMALL_BYTES ? readCrlFiles(task) : await readInWorker(task, workers);
-      parseCount += 1;
       if (result?.kind === 'parsed') return result.lists;
       throw new Error(result?.kind === 'unusable' ? result.problem : 'could not be parsed');
     },

@@ -40,32 +40,24 @@ export function describeValidity(
 ): ValidityMessages {
   if (periods.length === 0) return { expired: [], warnings: [] };
   const valid = periods.filter((period) => isValidAt(period, now));
-  if (valid.length > 0)
-    return {
-      expired: [],
-      warnings: [
-        ...periods
-          .filter(({ notAfter }) => now > notAfter)
-          .map(
-            ({ notAfter }) =>
-              `${subject} also contains a certificate that expired on ${formatTime(notAfter)}; remove it`,
-          ),
-        ...valid
-          .filter(({ notAfter }) => notAfter - now < EXPIRY_WARNING_SECONDS)
-          .map(
-            ({ notAfter }) =>
-              `${subject} expires on ${formatTime(notAfter)}; renew it before then and replace the file`,
-          ),
-      ],
-    };
+  if (valid.length > 0) {
+    const outdated = periods.filter(({ notAfter }) => now > notAfter);
+    const ending = valid.filter(({ notAfter }) => notAfter - now < EXPIRY_WARNING_SECONDS);
+    const warnings = [
+      ...outdated.map(
+        (one) => `${subject} also contains a certificate that expired on ${formatTime(one.notAfter)}; remove it`,
+      ),
+      ...ending.map(
+        (one) => `${subject} expires on ${formatTime(one.notAfter)}; renew it before then and replace the file`,
+      ),
+    ];
+    return { expired: [], warnings };
+  }
   const next = periods.filter(({ notBefore }) => now < notBefore);
-  if (next.length > 0)
-    return {
-      expired: [
-        `${subject} is not valid before ${formatTime(smallest(next.map(({ notBefore }) => notBefore)))}; ${early}`,
-      ],
-      warnings: [],
-    };
+  if (next.length > 0) {
+    const first = smallest(next.map(({ notBefore }) => notBefore));
+    return { expired: [`${subject} is not valid before ${formatTime(first)}; ${early}`], warnings: [] };
+  }
   const last = largest(periods.map(({ notAfter }) => notAfter));
   return { expired: [`${subject} expired on ${formatTime(last)}; ${expired}`], warnings: [] };
 }

@@ -180,8 +180,8 @@ describe('L08: comparing secrets', () => {
     expect(read('lib/constant-time.ts')).toMatch(/timingSafeEqual\(/);
     for (const name of [
       'admin/authenticate.ts',
-      'stores/embedded/backup-mac.ts',
-      'tokens/refresh-token.ts',
+      'stores/embedded/backup.ts',
+      'tokens/issuer.ts',
       'tokens/sealer.ts',
       'pages/session.ts',
       'identity/password-hasher.ts',

@@ -42,21 +42,7 @@ interface ServerHealth {
 }
 
 /** A connection whose errors are `Fault`s. */
-export interface RedisClient {
-  readonly redis: Redis;
-  /** In a cluster, a script can access the keys of one slot only. */
-  readonly isCluster: boolean;
-  runScript(script: RedisScript, keys: readonly string[], args: readonly (string | number)[]): Promise<unknown>;
-  /** The command must be idempotent: it may be sent again. */
-  execute<T>(command: (redis: Redis) => Promise<T>): Promise<T>;
-  /** The time argument of scripts; empty: the server's clock. */
-  timeArgument(): string;
-  /** Called with the server time of a reply. */
-  recordServerTime(milliseconds: number): void;
-  /** The server's clock, estimated from the last reply. */
-  storeTime(): Epoch;
-  close(): void;
-}
+export type RedisClient = Awaited<ReturnType<typeof connectRedis>>;
 
 /** Redis may pause for some hundred milliseconds: it forks, fails over, or shares its CPU with pods that start. */
 export const COMMAND_TIMEOUT_MS = 1_000;
@@ -65,7 +51,7 @@ export const COMMAND_TIMEOUT_MS = 1_000;
 const UNRESPONSIVE_TIMEOUT_MS = 100;
 
 /** Throws a `Fault` when the server is unreachable or rejects the connection. */
-export async function connectRedis(options: RedisClientOptions): Promise<RedisClient> {
+export async function connectRedis(options: RedisClientOptions) {
   const { commandTimeout, clock, health = { isUnresponsive: false }, isProbe = false } = options;
   limitReplies();
   const redis = withFairTimeouts(createIoRedis(options), health, isProbe);
@@ -146,7 +132,11 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
       throw toRedisFault(retryError);
     }
   };
-  const runScript: RedisClient['runScript'] = ({ sha, lua, isIdempotent }, keys, args) => {
+  const runScript = (
+    { sha, lua, isIdempotent }: RedisScript,
+    keys: readonly string[],
+    args: readonly (string | number)[],
+  ): Promise<unknown> => {
     const evalSha = (): Promise<unknown> =>
       keys.length > 1
         ? sendUnpipelined(redis, 'evalsha', [sha, String(keys.length), ...keys, ...args])
@@ -169,14 +159,19 @@ export async function connectRedis(options: RedisClientOptions): Promise<RedisCl
   }
   return {
     redis,
+    /** In a cluster, a script can access the keys of one slot only. */
     isCluster: redis instanceof Cluster,
     runScript,
-    execute: (command) =>
+    /** The command must be idempotent: it may be sent again. */
+    execute: <T>(command: (redis: Redis) => Promise<T>): Promise<T> =>
       command(redis).then(recordReply, (error: unknown) => recover(error, true, () => command(redis))),
-    timeArgument: () => (clock === undefined ? '' : String(Math.round(clock() * 1_000))),
+    /** The time argument of scripts; empty: the server's clock. */
+    timeArgument: (): string => (clock === undefined ? '' : String(Math.round(clock() * 1_000))),
+    /** Called with the server time of a reply. */
     recordServerTime,
-    storeTime: () => clock?.() ?? (performance.now() + offset) / 1_000,
-    close() {
+    /** The server's clock, estimated from the last reply. */
+    storeTime: (): Epoch => clock?.() ?? (performance.now() + offset) / 1_000,
+    close(): void {
       shouldReconnect = false;
       redis.disconnect();
     },
