@@ -141,8 +141,10 @@ export function createRedisRecords<T>(options: RedisRecordsOptions<T>): RecordSt
     return { now, found: typeof value === 'string' ? parseRecord(kind, id, value) : undefined };
   };
   /** False if the record has another version than `replaced`. */
-  const replace = async (id: string, replaced: Version, record: unknown, keepUntilMs: string): Promise<boolean> =>
-    (await runReplace({ key: formatKey(id), args: [replaced, ...seal(id, record, keepUntilMs)] })) === 1;
+  const replace = async (id: string, replaced: Version, record: unknown, keepUntilMs: string): Promise<boolean> => {
+    const args = [replaced, ...seal(id, record, keepUntilMs)];
+    return (await runReplace({ key: formatKey(id), args })) === 1;
+  };
   /** Replaces a note that fails authentication. */
   const replaceRefusedNote = async (id: string, record: T, keepUntilMs: string): Promise<boolean> => {
     const { found, now } = await find(id);
