@@ -4,8 +4,7 @@ import { getGrantState } from '../domain/grant.ts';
 import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
 import { findTokenFault } from '../domain/verified-token.ts';
 import { grantByCertificate } from '../grants/certificate-grant.ts';
-import { authorizeDevice } from '../grants/device-authorization.ts';
-import { deriveRequestId, exchangeDeviceCode } from '../grants/device-grant.ts';
+import { authorizeDevice, deriveRequestId, exchangeDeviceCode } from '../grants/device-grant.ts';
 import { type Endpoint, type EndpointService, type EndpointSet, handleEndpoint } from '../grants/endpoint.ts';
 import type { IssuedTokens } from '../grants/issue.ts';
 import {

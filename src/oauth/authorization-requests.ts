@@ -5,7 +5,7 @@ import {
   pushAuthorizationRequest,
   readAuthorizationRequest,
 } from '../grants/authorization-request.ts';
-import { authorizeDevice } from '../grants/device-authorization.ts';
+import { authorizeDevice } from '../grants/device-grant.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { authenticateRequest, readProof } from './client-authentication.ts';

@@ -8,7 +8,7 @@ import type { Parameters } from '../http/parameters.ts';
 import { getQuery } from '../http/query.ts';
 import { getHeaderValues } from '../http/raw-headers.ts';
 import type { RequestContext } from '../http/request-context.ts';
-import type { ProofCheck } from '../ports/proof-verifier.ts';
+import type { ProofCheck } from '../tokens/proof-verifier.ts';
 import { CLIENT_ASSERTION_TYPE, CLIENT_AUTH_PARAMETERS } from './schemas.ts';
 import type { OAuthService } from './service.ts';
 
