@@ -10,8 +10,26 @@ const BYTES = { '': 1, B: 1, KiB: 1_024, MiB: 1_048_576, GiB: 1_073_741_824 } as
 const PERIOD_SECONDS = { s: 1, m: 60, h: 3_600 } as const;
 
 export const nonEmptyText = z.string().min(1);
-export const shortText = nonEmptyText.max(256);
-export const count = z.int().min(1);
+export const textUpTo = (length: number) => nonEmptyText.max(length);
+export const shortText = textUpTo(256);
+/** A string that passes this test. */
+export const text = (test: RegExp | ((text: string) => boolean), message: string) =>
+  test instanceof RegExp ? z.string().regex(test, message) : z.string().refine(test, message);
+/** At least 1. */
+export const count = (standard: number) => z.int().min(1).default(standard);
+export const off = z.boolean().default(false);
+export const on = z.boolean().default(true);
+/** One of these; the first is the default. */
+export const choice = <const T extends string>(values: readonly [T, ...T[]]) =>
+  z.enum(values).default(values[0] as never);
+export const optional = z.exactOptional;
+export const nonEmptyList = <T extends z.ZodType>(entry: T) => z.array(entry).min(1);
+/** Empty by default. */
+export const list = <T extends z.ZodType>(entry: T) => z.array(entry).default([] as never);
+export const record = <K extends z.core.$ZodRecordKey, V extends z.ZodType>(name: K, value: V) =>
+  z.record(name, value).prefault({} as never);
+/** Settings that all have a default, or are optional. */
+export const group = <T extends z.core.$ZodLooseShape>(settings: T) => z.strictObject(settings).prefault({} as never);
 export const method = z.string().regex(FORWARDABLE_METHOD, 'must be a method in capitals, such as GET');
 
 /** `90d` in the file, seconds in the settings. */
@@ -24,12 +42,18 @@ export const duration = z
     return Number.parseInt(text, 10) * SECONDS[unit];
   });
 
-export const durationBetween = (min: number, max: number, message: string) =>
-  duration.refine((seconds) => seconds >= min && seconds <= max, message);
+const boundedDuration = (min: string, max: string) => {
+  const [least, most] = [duration.parse(min), duration.parse(max)];
+  return duration.refine((seconds) => seconds >= least && seconds <= most, `must be from ${min} to ${max}`);
+};
 
-export const lifetime = durationBetween(1, Number.MAX_SAFE_INTEGER, 'must be at least 1s');
+/** With a default. */
+export const durationBetween = (min: string, max: string, standard: string) =>
+  boundedDuration(min, max).prefault(standard);
 
-export const codeLifetime = durationBetween(10, 86_400, 'must be from 10s to 1d');
+export const lifetime = duration.refine((seconds) => seconds >= 1, 'must be at least 1s');
+
+export const codeLifetime = boundedDuration('10s', '1d');
 
 /** `16KiB` in the file, bytes in the settings. */
 export const size = z
@@ -45,13 +69,13 @@ export const size = z
   });
 
 /** `600/m` in the file, a token bucket in the settings. `off` is no limit. */
-export const rate = z
-  .string()
-  .regex(/^(?:off|[1-9]\d{0,8}\/[smh])$/, 'must be a rate such as 20/s or 600/m, or off')
-  .meta({ title: 'rate', examples: ['20/s', '600/m', 'off'] })
-  .transform((text): Rate | undefined => {
-    return text === 'off' ? undefined : parseRate(text);
-  });
+export const rate = (standard: string) =>
+  z
+    .string()
+    .regex(/^(?:off|[1-9]\d{0,8}\/[smh])$/, 'must be a rate such as 20/s or 600/m, or off')
+    .meta({ title: 'rate', examples: ['20/s', '600/m', 'off'] })
+    .transform((text): Rate | undefined => (text === 'off' ? undefined : parseRate(text)))
+    .prefault(standard);
 
 function parseRate(text: string): Rate {
   const [count = '', unit = 's'] = text.split('/');

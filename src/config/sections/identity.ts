@@ -5,7 +5,21 @@ import { isIdentityLabel } from '../../domain/user.ts';
 import { NAME_SOURCES, type NameSource } from '../../ports/directory.ts';
 import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
-import { durationBetween, isPlainHttpUrl, nonEmptyText, type PathSchema, peers, shortText, size } from '../units.ts';
+import {
+  durationBetween,
+  isPlainHttpUrl,
+  list,
+  nonEmptyText,
+  off,
+  on,
+  optional,
+  type PathSchema,
+  peers,
+  shortText,
+  size,
+  text,
+  textUpTo,
+} from '../units.ts';
 import { checkLdap, ldapSection } from './ldap.ts';
 
 /** `certificates`: which client certificates are trusted, and which name in them is the identity. */
@@ -21,39 +35,30 @@ export function certificatesSection(path: PathSchema) {
         description: 'URL of the responder. The URL in certificates is not used. Redirects are not followed.',
         examples: ['http://ocsp.example.test'],
       }),
-    softFail: z
-      .boolean()
-      .default(false)
-      .describe(
-        'Accept certificates while the responder provides no status. If false, they get 503. Revoked and unknown certificates are refused in either case.',
-      ),
-    refresh: durationBetween(10, 604_800, 'must be from 10s to 7d')
-      .prefault('1h')
-      .describe('After this time, the status of a certificate in use is requested again.'),
-    timeout: durationBetween(1, 60, 'must be from 1s to 60s')
-      .prefault('5s')
-      .describe('Time limit for responses of the responder.'),
-    ca: path.exactOptional().describe('CA certificates of the responder, PEM.'),
+    softFail: off.describe(
+      'Accept certificates while the responder provides no status. If false, they get 503. Revoked and unknown certificates are refused in either case.',
+    ),
+    refresh: durationBetween('10s', '7d', '1h').describe(
+      'After this time, the status of a certificate in use is requested again.',
+    ),
+    timeout: durationBetween('1s', '60s', '5s').describe('Time limit for responses of the responder.'),
+    ca: optional(path).describe('CA certificates of the responder, PEM.'),
   });
 
   const issuer = z.union([
     path.transform((file): Issuer => ({ file })),
     z.strictObject({
-      name: nonEmptyText
-        .exactOptional()
-        .describe('Short name for `integrations[].issuers` and logs. Default: the file name without its extension.'),
+      name: optional(nonEmptyText).describe(
+        'Short name for `integrations[].issuers` and logs. Default: the file name without its extension.',
+      ),
       file: path.describe('Issuer certificate, PEM.'),
-      directory: z.string().exactOptional().describe('Directory for names in certificates of this issuer.'),
-      identityFrom: nameSource.exactOptional().describe('Which name in certificates of this issuer is the identity.'),
-      trustDomain: z
-        .string()
-        .refine(isTrustDomain, 'must be a trust domain such as example.org, without spiffe://')
-        .exactOptional()
-        .meta({
-          description:
-            'With `identityFrom: uri`: the SPIFFE trust domain of this issuer. Its certificates must have a SPIFFE ID of this trust domain. Without it, SPIFFE IDs of this issuer are refused.',
-          examples: ['example.org'],
-        }),
+      directory: optional(z.string()).describe('Directory for names in certificates of this issuer.'),
+      identityFrom: optional(nameSource).describe('Which name in certificates of this issuer is the identity.'),
+      trustDomain: optional(text(isTrustDomain, 'must be a trust domain such as example.org, without spiffe://')).meta({
+        description:
+          'With `identityFrom: uri`: the SPIFFE trust domain of this issuer. Its certificates must have a SPIFFE ID of this trust domain. Without it, SPIFFE IDs of this issuer are refused.',
+        examples: ['example.org'],
+      }),
       dnsDomain: z
         .string()
         .transform((name) => name.toLowerCase())
@@ -64,9 +69,7 @@ export function certificatesSection(path: PathSchema) {
             'With `identityFrom: dnsName`: the identity is the only DNS name in this domain. Others are ignored. Without it, the certificate must have exactly one DNS name.',
           examples: ['svc.cluster.local'],
         }),
-      ocsp: ocsp
-        .exactOptional()
-        .describe('OCSP responder (RFC 6960) that is asked about each certificate of this issuer.'),
+      ocsp: optional(ocsp).describe('OCSP responder (RFC 6960) that is asked about each certificate of this issuer.'),
     }),
   ]);
 
@@ -79,22 +82,20 @@ export function certificatesSection(path: PathSchema) {
         description: 'URL of a revocation list; http is safe, because lists are signed. Redirects are not followed.',
         examples: ['http://pki.example.test/staff-ca.crl'],
       }),
-    refresh: durationBetween(10, 604_800, 'must be from 10s to 7d')
-      .prefault('1h')
-      .describe('How often it is fetched. Lists with a short validity are fetched earlier.'),
-    issuer: nonEmptyText
-      .exactOptional()
-      .describe(
-        "Name of the issuer of the list; lists from other issuers are then refused. Until a list for the issuer's key is fetched, its certificates get 503; without this setting, the certificates of all issuers do.",
-      ),
-    timeout: durationBetween(1, 600, 'must be from 1s to 10m').prefault('30s').describe('Time limit for fetching it.'),
+    refresh: durationBetween('10s', '7d', '1h').describe(
+      'How often it is fetched. Lists with a short validity are fetched earlier.',
+    ),
+    issuer: optional(nonEmptyText).describe(
+      "Name of the issuer of the list; lists from other issuers are then refused. Until a list for the issuer's key is fetched, its certificates get 503; without this setting, the certificates of all issuers do.",
+    ),
+    timeout: durationBetween('1s', '10m', '30s').describe('Time limit for fetching it.'),
     maxSize: size
       .refine((bytes) => bytes >= 1_024 && bytes <= 67_108_864, 'must be from 1KiB to 64MiB')
       .prefault('16MiB')
       .describe(
         'Maximum size of the response. Fetching and parsing it takes up to five times this memory in each process.',
       ),
-    ca: path.exactOptional().describe('CA certificates of the server, PEM.'),
+    ca: optional(path).describe('CA certificates of the server, PEM.'),
   });
 
   return z.strictObject({
@@ -110,40 +111,33 @@ export function certificatesSection(path: PathSchema) {
       .describe(
         'Certificate revocation lists, PEM (several in one file) or DER: files, and URLs from which they are fetched. If an issuer has a list, it must be current. A reload is rejected if a file is missing, empty or truncated, or holds an older list than before.',
       ),
-    requireCrl: z
-      .boolean()
-      .default(false)
-      .describe(
-        'Reject certificates of issuers without a revocation list. An OCSP responder without `softFail` is enough.',
-      ),
+    requireCrl: off.describe(
+      'Reject certificates of issuers without a revocation list. An OCSP responder without `softFail` is enough.',
+    ),
     identityFrom: nameSource
       .default('commonName')
       .describe(
         'Which name in the certificate is the identity: the common name of the subject, or the email address, user principal name, DNS name or URI in the subjectAltName.',
       ),
-    directory: z.string().exactOptional().describe('Directory in which this name is looked up.'),
-    requireClientAuth: z
-      .boolean()
-      .default(true)
-      .describe('The certificate must have the clientAuth extended key usage.'),
-    asciiNames: z.boolean().default(true).describe('Reject names with non-ASCII characters (look-alikes).'),
+    directory: optional(z.string()).describe('Directory in which this name is looked up.'),
+    requireClientAuth: on.describe('The certificate must have the clientAuth extended key usage.'),
+    asciiNames: on.describe('Reject names with non-ASCII characters (look-alikes).'),
     forwardedFrom: peers
       .prefault([])
       .describe(
         'Front proxies (address or CIDR) that terminate TLS and forward the client certificate in `certificates.forwardedHeader`. Each must overwrite or remove that header on every request.',
       ),
-    forwardedHeader: z
-      .enum([
+    forwardedHeader: optional(
+      z.enum([
         'client-cert',
         'x-forwarded-client-cert',
         'ssl-client-cert',
         'x-ssl-client-cert',
         'x-forwarded-tls-client-cert',
-      ])
-      .exactOptional()
-      .describe(
-        'Header in which the peers in `certificates.forwardedFrom` forward it; required with them. Requests with another spelling of the name, or with the header twice, are rejected.',
-      ),
+      ]),
+    ).describe(
+      'Header in which the peers in `certificates.forwardedFrom` forward it; required with them. Requests with another spelling of the name, or with the header twice, are rejected.',
+    ),
   });
 }
 
@@ -172,19 +166,14 @@ export const getIssuerName = ({ file, name }: Pick<Issuer, 'file' | 'name'>): st
 /** `directories.*`: users and workloads. */
 export function directorySection(path: PathSchema) {
   const user = z.strictObject({
-    id: z
-      .string()
-      .min(1)
-      .max(256)
-      .exactOptional()
-      .meta({
-        description:
-          'Permanent id of the user: any text, never reused for another user. A braced GUID or a hex string is used in identities unchanged; from any other text, a GUID is derived. If omitted, the GUID is derived from `name`, so a renamed user is a new identity.',
-        examples: ['{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}'],
-      }),
+    id: optional(textUpTo(256)).meta({
+      description:
+        'Permanent id of the user: any text, never reused for another user. A braced GUID or a hex string is used in identities unchanged; from any other text, a GUID is derived. If omitted, the GUID is derived from `name`, so a renamed user is a new identity.',
+      examples: ['{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}'],
+    }),
     name: shortText.describe('User name for sign-in.'),
-    displayName: shortText.exactOptional().describe('Name on the pages. Default: `name`.'),
-    commonName: shortText.exactOptional().describe('Common name in client certificates of this user.'),
+    displayName: optional(shortText).describe('Name on the pages. Default: `name`.'),
+    commonName: optional(shortText).describe('Common name in client certificates of this user.'),
     email: z.string().min(3).max(256).exactOptional().describe('Email address in client certificates of this user.'),
     userPrincipalName: z
       .string()
@@ -192,47 +181,35 @@ export function directorySection(path: PathSchema) {
       .max(256)
       .exactOptional()
       .describe('User principal name in client certificates of this user.'),
-    dnsName: z
-      .string()
-      .refine((name) => findDnsNameProblem(name) === undefined, 'must be a host name without a wildcard')
-      .exactOptional()
-      .describe('DNS name in client certificates of this workload.'),
-    uri: z
-      .string()
-      .refine((uri) => findUriProblem(uri) === undefined, 'must be a URI, such as a SPIFFE ID with a path')
-      .exactOptional()
-      .meta({
-        description: 'URI in client certificates of this workload, such as a SPIFFE ID. Compared exactly.',
-        examples: ['spiffe://example.org/billing'],
-      }),
-    groups: z.array(nonEmptyText).default([]).describe('Groups, for `access` of integrations.'),
-    disabled: z.boolean().default(false).describe('The user cannot sign in, and existing grants cannot be refreshed.'),
-    passwordHash: z
-      .string()
-      .regex(
+    dnsName: optional(
+      text((name) => findDnsNameProblem(name) === undefined, 'must be a host name without a wildcard'),
+    ).describe('DNS name in client certificates of this workload.'),
+    uri: optional(
+      text((uri) => findUriProblem(uri) === undefined, 'must be a URI, such as a SPIFFE ID with a path'),
+    ).meta({
+      description: 'URI in client certificates of this workload, such as a SPIFFE ID. Compared exactly.',
+      examples: ['spiffe://example.org/billing'],
+    }),
+    groups: list(nonEmptyText).describe('Groups, for `access` of integrations.'),
+    disabled: off.describe('The user cannot sign in, and existing grants cannot be refreshed.'),
+    passwordHash: optional(
+      text(
         /^\$argon2id\$v=19\$m=\d+,t=\d+,p=\d+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+$/,
         'must be the output of `gatehouse hash-password`',
-      )
-      .exactOptional()
-      .describe('Output of `gatehouse hash-password`. Without it, the user cannot sign in with a password.'),
-    passwordHashFile: path.exactOptional().describe('File that contains the password hash.'),
+      ),
+    ).describe('Output of `gatehouse hash-password`. Without it, the user cannot sign in with a password.'),
+    passwordHashFile: optional(path).describe('File that contains the password hash.'),
   });
 
   return z.strictObject({
-    label: z
-      .string()
-      .refine(isIdentityLabel, 'must be letters, digits, dot, dash or underscore')
-      .describe('Part of an identity before the colon.'),
-    users: z.array(user).default([]).describe('Users, listed in this file.'),
-    derive: z
-      .boolean()
-      .default(false)
-      .describe(
-        'Instead of a list: the id is a digest of the name in the certificate. For workloads whose CA acts as the directory.',
-      ),
-    ldap: ldapSection(path)
-      .exactOptional()
-      .describe('Instead of a list: users of an LDAP server such as Active Directory.'),
+    label: text(isIdentityLabel, 'must be letters, digits, dot, dash or underscore').describe(
+      'Part of an identity before the colon.',
+    ),
+    users: list(user).describe('Users, listed in this file.'),
+    derive: off.describe(
+      'Instead of a list: the id is a digest of the name in the certificate. For workloads whose CA acts as the directory.',
+    ),
+    ldap: optional(ldapSection(path)).describe('Instead of a list: users of an LDAP server such as Active Directory.'),
   });
 }
 

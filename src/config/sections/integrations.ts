@@ -8,13 +8,22 @@ import { crossCheck, formatKnownNames, type ParsedSections, type ReportProblem }
 import type { SettingPath } from '../setting-path.ts';
 import {
   audience,
+  choice,
   codeLifetime,
+  group,
   httpsOrLoopback,
   lifetime,
+  list,
+  nonEmptyList,
   nonEmptyText,
+  off,
+  optional,
   type PathSchema,
+  record,
   scope,
   shortText,
+  text,
+  textUpTo,
 } from '../units.ts';
 import { createDirectoryCheck, getIssuerName } from './identity.ts';
 import { claim } from './trusted-issuers.ts';
@@ -29,10 +38,7 @@ const grantType = z.enum(GRANT_TYPES);
 
 const DOCUMENT_HOST = /^(?:\*\.)?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[1-9][0-9]{0,4})?$/;
 
-const redirectUri = z
-  .string()
-  .min(1)
-  .max(512)
+const redirectUri = textUpTo(512)
   .meta({ title: 'redirect URI' })
   .superRefine((text, context) => {
     const problem = findRedirectUriProblem(text);
@@ -67,55 +73,37 @@ const exchangeEntry = () =>
     subject: subjectPattern.describe(
       'Whose tokens: the claim that `trustedIssuers.<name>.claims.identity` names, `sub` by default. `*` matches one or more characters other than `:` and `/`; `**` at the end matches everything that follows.',
     ),
-    claims: z
-      .record(claim, z.union([z.boolean(), subjectPattern]))
-      .prefault({})
-      .describe(
-        'Claims that the token must have, by name or JSON pointer: a truth value, or a pattern like `subject`. In a list, one entry must match.',
-      ),
-    scope: scope.exactOptional().describe('Only this part of the scope of the integration.'),
-    refresh: z
-      .boolean()
-      .default(false)
-      .describe('Return a refresh token. If several entries match, all must allow it.'),
-    once: z.boolean().default(false).describe('Accept each token once, by its `jti`; tokens without one are refused.'),
+    claims: record(claim, z.union([z.boolean(), subjectPattern])).describe(
+      'Claims that the token must have, by name or JSON pointer: a truth value, or a pattern like `subject`. In a list, one entry must match.',
+    ),
+    scope: optional(scope).describe('Only this part of the scope of the integration.'),
+    refresh: off.describe('Return a refresh token. If several entries match, all must allow it.'),
+    once: off.describe('Accept each token once, by its `jti`; tokens without one are refused.'),
   });
 
 /** Users and workloads that may use something. */
 const accessEntry = () =>
   z.strictObject({
-    groups: z.array(nonEmptyText).default([]).describe('Members of these groups.'),
-    identities: z
-      .array(z.string().max(512).refine(isIdentity, 'must be label:id'))
-      .default([])
-      .meta({
-        description:
-          'These identities, each as `label:id`: the id as in tokens and logs, or as in `directories.*.users[].id`.',
-        examples: [['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']],
-      }),
-    directory: z.string().exactOptional().describe('All of this directory.'),
-    scope: scope.exactOptional().describe('Only this part of the scope of the integration.'),
-    grants: z
-      .array(z.enum(['certificate', 'device', 'code']))
-      .min(1)
-      .exactOptional()
-      .describe('Only these grant types.'),
+    groups: list(nonEmptyText).describe('Members of these groups.'),
+    identities: list(z.string().max(512).refine(isIdentity, 'must be label:id')).meta({
+      description:
+        'These identities, each as `label:id`: the id as in tokens and logs, or as in `directories.*.users[].id`.',
+      examples: [['local:{5f0c2a52-6d0e-4d0c-9c3e-0d5a3c1f2b11}']],
+    }),
+    directory: optional(z.string()).describe('All of this directory.'),
+    scope: optional(scope).describe('Only this part of the scope of the integration.'),
+    grants: optional(nonEmptyList(z.enum(['certificate', 'device', 'code']))).describe('Only these grant types.'),
   });
 
 /** `integrations[]`: a registered client. */
 export const integrationSection = (path: PathSchema) =>
   z.strictObject({
-    clientId: z
-      .string()
-      .min(1)
-      .max(256)
+    clientId: textUpTo(256)
       .regex(/^[\x21-\x7e]+$/, 'must be printable ASCII without spaces')
       .describe('Compared exactly, case included.'),
-    name: shortText.exactOptional().describe('Display name. Default: the client id.'),
+    name: optional(shortText).describe('Display name. Default: the client id.'),
     scope: scope.describe('The largest scope of its tokens.'),
-    grants: z
-      .array(grantType)
-      .min(1)
+    grants: nonEmptyList(grantType)
       .default(['certificate', 'device', 'exchange'])
       .describe(
         'Allowed grant types: a client certificate, device authorization, a token from a trusted issuer (`exchange`), the client itself with its secret or key (`client`), and the authorization code with PKCE (`code`, needs `redirectUris`).',
@@ -129,116 +117,76 @@ export const integrationSection = (path: PathSchema) =>
           'Where users return to after they have approved or denied the app, with `grants: [code]`: `https` URLs, loopback URLs (any port), or private-use schemes with a dot. Compared exactly.',
         examples: [['https://app.example.test/callback', 'http://127.0.0.1/callback', 'com.example.app:/callback']],
       }),
-    partialScope: z
-      .boolean()
-      .default(false)
-      .describe(
-        'With `grants: [code]`, if a client requests more than the integration or the user allows, ask the user for the part that is allowed instead of refusing the request. For clients that request every scope in the metadata of the API, as those of the Model Context Protocol do. Always true with `clientDocuments`.',
+    partialScope: off.describe(
+      'With `grants: [code]`, if a client requests more than the integration or the user allows, ask the user for the part that is allowed instead of refusing the request. For clients that request every scope in the metadata of the API, as those of the Model Context Protocol do. Always true with `clientDocuments`.',
+    ),
+    access: list(accessEntry()).describe(
+      'Who may use it. A caller gets the scopes of all entries that match; without entries, no one can use the integration.',
+    ),
+    audience: optional(audience).describe(
+      'The APIs that its access tokens can be for (`aud`), the default first; a client chooses with `resource` or `audience` (RFC 8707). If omitted, `publicUrl`.',
+    ),
+    clientDocuments: group({
+      hosts: z
+        .array(text(DOCUMENT_HOST, 'must be a host such as app.example.test, *.example.test or app.example.test:8443'))
+        .max(64)
+        .default([])
+        .meta({
+          description: 'Hosts, optionally with a port; `*.example.test` is every host below it. If empty, none.',
+          examples: [['claude.ai', '*.example.test']],
+        }),
+      privateAddresses: off.describe(
+        'Also read documents of hosts with private addresses, such as those of your own network.',
       ),
-    access: z
-      .array(accessEntry())
-      .default([])
-      .describe(
-        'Who may use it. A caller gets the scopes of all entries that match; without entries, no one can use the integration.',
-      ),
-    audience: audience
-      .exactOptional()
-      .describe(
-        'The APIs that its access tokens can be for (`aud`), the default first; a client chooses with `resource` or `audience` (RFC 8707). If omitted, `publicUrl`.',
-      ),
-    clientDocuments: z
-      .strictObject({
-        hosts: z
-          .array(
-            z
-              .string()
-              .regex(DOCUMENT_HOST, 'must be a host such as app.example.test, *.example.test or app.example.test:8443'),
-          )
-          .max(64)
-          .default([])
-          .meta({
-            description: 'Hosts, optionally with a port; `*.example.test` is every host below it. If empty, none.',
-            examples: [['claude.ai', '*.example.test']],
-          }),
-        privateAddresses: z
-          .boolean()
-          .default(false)
-          .describe('Also read documents of hosts with private addresses, such as those of your own network.'),
-        ca: path.exactOptional().describe('CA certificates for these hosts, PEM.'),
-      })
-      .prefault({})
-      .describe(
-        'Accept clients that are not registered and whose client id is an https URL on one of these hosts, with the settings of this integration and `grants: [code]`. Their redirect URIs are in the JSON document at this URL (client ID metadata document).',
-      ),
+      ca: optional(path).describe('CA certificates for these hosts, PEM.'),
+    }).describe(
+      'Accept clients that are not registered and whose client id is an https URL on one of these hosts, with the settings of this integration and `grants: [code]`. Their redirect URIs are in the JSON document at this URL (client ID metadata document).',
+    ),
     clientSecretHashes: z
-      .array(z.string().regex(/^sha256:[A-Za-z0-9_-]{43}$/, 'must be a hash that gatehouse hash-secret prints'))
+      .array(text(/^sha256:[A-Za-z0-9_-]{43}$/, 'must be a hash that gatehouse hash-secret prints'))
       .max(2)
       .default([])
       .describe(
         'SHA-256 of its client secrets, from `gatehouse hash-secret`: one, or two while a secret is replaced. With a secret or a key, the integration must authenticate at the OAuth endpoints.',
       ),
-    jwks: z
-      .union([jwkSet, z.string()])
-      .exactOptional()
-      .describe('Its public keys for `private_key_jwt`: a JWK Set, or its JSON text.'),
-    jwksFile: path.exactOptional().describe('File that contains these keys.'),
-    jwksUri: httpsOrLoopback.exactOptional().describe('Where these keys are fetched from.'),
-    jwksCa: path.exactOptional().describe('CA certificates for `jwksUri`, PEM.'),
-    exchange: z
-      .array(exchangeEntry())
-      .default([])
-      .describe(
-        'Whose tokens from trusted issuers can be exchanged for a grant (RFC 8693, RFC 7523). A token gets the scopes of all entries that match; without entries, none can be exchanged.',
+    jwks: optional(z.union([jwkSet, z.string()])).describe(
+      'Its public keys for `private_key_jwt`: a JWK Set, or its JSON text.',
+    ),
+    jwksFile: optional(path).describe('File that contains these keys.'),
+    jwksUri: optional(httpsOrLoopback).describe('Where these keys are fetched from.'),
+    jwksCa: optional(path).describe('CA certificates for `jwksUri`, PEM.'),
+    exchange: list(exchangeEntry()).describe(
+      'Whose tokens from trusted issuers can be exchanged for a grant (RFC 8693, RFC 7523). A token gets the scopes of all entries that match; without entries, none can be exchanged.',
+    ),
+    accessLifetime: optional(lifetime).describe('Lifetime of its access tokens. Default: `tokens.accessLifetime`.'),
+    grantLifetime: optional(lifetime).describe(
+      'How long its grants can be refreshed. Default: `tokens.grantLifetime`.',
+    ),
+    device: group({
+      codeLifetime: optional(codeLifetime).describe('Lifetime of its device codes. Default: `device.codeLifetime`.'),
+      interval: optional(lifetime).describe(
+        'Minimum interval between polls of its devices. Default: `device.interval`.',
       ),
-    accessLifetime: lifetime
-      .exactOptional()
-      .describe('Lifetime of its access tokens. Default: `tokens.accessLifetime`.'),
-    grantLifetime: lifetime
-      .exactOptional()
-      .describe('How long its grants can be refreshed. Default: `tokens.grantLifetime`.'),
-    device: z
-      .strictObject({
-        codeLifetime: codeLifetime
-          .exactOptional()
-          .describe('Lifetime of its device codes. Default: `device.codeLifetime`.'),
-        interval: lifetime
-          .exactOptional()
-          .describe('Minimum interval between polls of its devices. Default: `device.interval`.'),
-      })
-      .prefault({}),
-    issuers: z
-      .array(nonEmptyText)
-      .min(1)
-      .exactOptional()
-      .describe('Only client certificates of these issuers, by name.'),
-    tokenFormat: z
-      .enum(TOKEN_FORMATS)
-      .exactOptional()
-      .describe('Format of its access tokens. Default: `tokens.format`.'),
-    bindToCertificate: z
-      .boolean()
-      .default(false)
-      .describe(
-        'Tokens are valid only with the client certificate they were issued for (RFC 8705), while it is valid and not revoked. All grant types need one then, also `device` and `code`.',
-      ),
-    dpop: z
-      .enum(['optional', 'required'])
-      .default('optional')
-      .describe('`required`: tokens are issued and refreshed only with a DPoP proof (RFC 9449), at oauth2/token.'),
+    }),
+    issuers: optional(nonEmptyList(nonEmptyText)).describe('Only client certificates of these issuers, by name.'),
+    tokenFormat: optional(z.enum(TOKEN_FORMATS)).describe('Format of its access tokens. Default: `tokens.format`.'),
+    bindToCertificate: off.describe(
+      'Tokens are valid only with the client certificate they were issued for (RFC 8705), while it is valid and not revoked. All grant types need one then, also `device` and `code`.',
+    ),
+    dpop: choice(['optional', 'required']).describe(
+      '`required`: tokens are issued and refreshed only with a DPoP proof (RFC 9449), at oauth2/token.',
+    ),
   });
 
 /** `introspection`: who may introspect access tokens. */
 export const introspectionSection = () =>
   z.strictObject({
-    requires: scope
-      .exactOptional()
-      .describe(
-        'Callers with an access token of this scope may introspect, and so may clients that can obtain one for themselves (`grants: [client]`), with their secret or key.',
-      ),
-    access: z
-      .array(accessEntry().pick({ groups: true, identities: true, directory: true }))
-      .default([])
-      .describe('Callers with a client certificate of one of these may introspect.'),
+    requires: optional(scope).describe(
+      'Callers with an access token of this scope may introspect, and so may clients that can obtain one for themselves (`grants: [client]`), with their secret or key.',
+    ),
+    access: list(accessEntry().pick({ groups: true, identities: true, directory: true })).describe(
+      'Callers with a client certificate of one of these may introspect.',
+    ),
   });
 
 interface AccessEntry {

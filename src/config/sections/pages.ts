@@ -3,7 +3,18 @@ import { LANGUAGES, type LocalizedText } from '../../domain/language.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { parseScope } from '../../domain/scope.ts';
 import { crossCheck } from '../cross-check.ts';
-import { durationBetween, isOrigin, issuerUrl, type PathSchema } from '../units.ts';
+import {
+  choice,
+  durationBetween,
+  isOrigin,
+  issuerUrl,
+  on,
+  optional,
+  type PathSchema,
+  record,
+  text,
+  textUpTo,
+} from '../units.ts';
 import { createDirectoryCheck } from './identity.ts';
 
 /** One text for all languages, or one per language. */
@@ -34,31 +45,25 @@ function isScopeItem(text: string): boolean {
 /** `pages`: appearance and texts of the browser pages. */
 export const pagesSection = (path: PathSchema) =>
   z.strictObject({
-    url: z
-      .string()
-      .refine(
+    url: optional(
+      text(
         (text) => text === 'shared' || isOrigin(text),
         'must be an origin such as https://login.example.test, or shared',
-      )
-      .exactOptional()
-      .meta({
-        description:
-          'Origin of the pages, on a separate host that serves only the pages. Recommended: scripts of the API then cannot access them. `shared`: on `publicUrl`, as when omitted, but without the warning of `gatehouse check`.',
-        examples: ['https://login.example.test', 'shared'],
-      }),
+      ),
+    ).meta({
+      description:
+        'Origin of the pages, on a separate host that serves only the pages. Recommended: scripts of the API then cannot access them. `shared`: on `publicUrl`, as when omitted, but without the warning of `gatehouse check`.',
+      examples: ['https://login.example.test', 'shared'],
+    }),
     name: z.string().trim().min(1).max(40).default('gatehouse').describe('Name at the top of each page.'),
-    logo: path
-      .exactOptional()
-      .describe('Logo next to the name: SVG, PNG, JPEG or WebP, at most 64 KiB. Embedded in the pages.'),
-    accent: z
-      .string()
-      .regex(/^#[0-9a-fA-F]{6}$/, 'must be a color such as #1d5bb8')
-      .exactOptional()
-      .meta({
-        description:
-          'Color of buttons and links. Made darker or lighter where the contrast would be too low, for light and dark mode.',
-        examples: ['#1d5bb8'],
-      }),
+    logo: optional(path).describe(
+      'Logo next to the name: SVG, PNG, JPEG or WebP, at most 64 KiB. Embedded in the pages.',
+    ),
+    accent: optional(text(/^#[0-9a-fA-F]{6}$/, 'must be a color such as #1d5bb8')).meta({
+      description:
+        'Color of buttons and links. Made darker or lighter where the contrast would be too low, for light and dark mode.',
+      examples: ['#1d5bb8'],
+    }),
     language: z
       .enum(LANGUAGES)
       .default('en')
@@ -87,21 +92,15 @@ export const pagesSection = (path: PathSchema) =>
       .max(6)
       .default([])
       .describe('Links at the bottom of each page, such as help and a legal notice.'),
-    permissions: z
-      .record(
-        z.string().refine(isScopeItem, 'must be a resource, or resource:permission, such as reports:read'),
-        localizedText(160),
-      )
-      .prefault({})
-      .meta({
-        description:
-          'Descriptions of permissions, as continuations of “It will be able to”. By `resource:permission`, or by `resource` for a resource without permissions. Others are shown by name.',
-        examples: [{ 'reports:read': { en: 'see your reports', de: 'Ihre Berichte sehen' } }],
-      }),
-    myGrants: z
-      .boolean()
-      .default(true)
-      .describe('Offer a page on which users see and revoke the grants they have approved.'),
+    permissions: record(
+      text(isScopeItem, 'must be a resource, or resource:permission, such as reports:read'),
+      localizedText(160),
+    ).meta({
+      description:
+        'Descriptions of permissions, as continuations of “It will be able to”. By `resource:permission`, or by `resource` for a resource without permissions. Others are shown by name.',
+      examples: [{ 'reports:read': { en: 'see your reports', de: 'Ihre Berichte sehen' } }],
+    }),
+    myGrants: on.describe('Offer a page on which users see and revoke the grants they have approved.'),
   });
 
 const CLAIM_ATTRIBUTES = ['subject', 'userName', 'email', 'commonName', 'userPrincipalName', 'id'] as const;
@@ -109,57 +108,43 @@ const CLAIM_ATTRIBUTES = ['subject', 'userName', 'email', 'commonName', 'userPri
 /** `signIn`: further sign-in methods on the pages. */
 export const signInSection = (path: PathSchema) =>
   z.strictObject({
-    openid: z
-      .record(
-        z.string().regex(/^[a-z0-9][a-z0-9-]{0,31}$/, 'must be lower-case letters, digits and dashes'),
-        z.strictObject({
-          title: localizedText(60).describe('Name on the button: “Sign in with …”.'),
-          issuer: issuerUrl.describe('Issuer of the provider; its metadata is read from there.'),
-          clientId: z.string().min(1).max(512).describe('Client id of gatehouse at the provider.'),
-          clientSecret: z
-            .string()
-            .min(1)
-            .max(1_024)
-            .exactOptional()
-            .describe('Client secret. Without one, gatehouse is a public client (PKCE is always used).'),
-          clientSecretFile: path.exactOptional().describe('File that contains the secret.'),
-          sendSecret: z
-            .enum(['basic', 'post'])
-            .default('basic')
-            .describe('How the secret is sent: in the Authorization header, or in the form.'),
-          scope: z
-            .string()
-            .regex(/^openid(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/, 'must begin with openid, with values separated by spaces')
-            .default('openid profile')
-            .describe('Scope requested from the provider.'),
-          prompt: z
-            .enum(['login', 'consent', 'select_account'])
-            .exactOptional()
-            .describe('What the provider must ask the user for, even with an existing session.'),
-          ca: path.exactOptional().describe('CA certificates for the provider, PEM.'),
-          directory: z.string().describe('Directory of the users.'),
-          claim: z.string().min(1).max(128).default('sub').describe('Claim of the ID token that identifies the user.'),
-          means: z
-            .enum(CLAIM_ATTRIBUTES)
-            .default('subject')
-            .describe(
-              'Which attribute of the directory this claim is. `subject`: for a directory with `derive: true`; the id is a digest of issuer and claim. An email address is accepted only if the provider asserts that it is verified.',
-            ),
-          groups: z
-            .string()
-            .min(1)
-            .max(128)
-            .exactOptional()
-            .describe(
-              "Claim with the user's groups, a list of strings, such as `groups`. Groups that an `access` entry names are treated like groups of the directory, until the next sign-in at the provider. If omitted, only groups of the directory are used.",
-            ),
-          timeout: durationBetween(1, 60, 'must be from 1s to 60s')
-            .prefault('5s')
-            .describe('Time limit for responses of the provider.'),
-        }),
-      )
-      .prefault({})
-      .describe('OpenID providers, by a name that you choose.'),
+    openid: record(
+      text(/^[a-z0-9][a-z0-9-]{0,31}$/, 'must be lower-case letters, digits and dashes'),
+      z.strictObject({
+        title: localizedText(60).describe('Name on the button: “Sign in with …”.'),
+        issuer: issuerUrl.describe('Issuer of the provider; its metadata is read from there.'),
+        clientId: textUpTo(512).describe('Client id of gatehouse at the provider.'),
+        clientSecret: optional(textUpTo(1_024)).describe(
+          'Client secret. Without one, gatehouse is a public client (PKCE is always used).',
+        ),
+        clientSecretFile: optional(path).describe('File that contains the secret.'),
+        sendSecret: choice(['basic', 'post']).describe(
+          'How the secret is sent: in the Authorization header, or in the form.',
+        ),
+        scope: text(
+          /^openid(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/,
+          'must begin with openid, with values separated by spaces',
+        )
+          .default('openid profile')
+          .describe('Scope requested from the provider.'),
+        prompt: optional(z.enum(['login', 'consent', 'select_account'])).describe(
+          'What the provider must ask the user for, even with an existing session.',
+        ),
+        ca: optional(path).describe('CA certificates for the provider, PEM.'),
+        directory: z.string().describe('Directory of the users.'),
+        claim: textUpTo(128).default('sub').describe('Claim of the ID token that identifies the user.'),
+        means: z
+          .enum(CLAIM_ATTRIBUTES)
+          .default('subject')
+          .describe(
+            'Which attribute of the directory this claim is. `subject`: for a directory with `derive: true`; the id is a digest of issuer and claim. An email address is accepted only if the provider asserts that it is verified.',
+          ),
+        groups: optional(textUpTo(128)).describe(
+          "Claim with the user's groups, a list of strings, such as `groups`. Groups that an `access` entry names are treated like groups of the directory, until the next sign-in at the provider. If omitted, only groups of the directory are used.",
+        ),
+        timeout: durationBetween('1s', '60s', '5s').describe('Time limit for responses of the provider.'),
+      }),
+    ).describe('OpenID providers, by a name that you choose.'),
   });
 
 /** The origin of the pages if they have a host of their own. */

@@ -1,7 +1,18 @@
 import * as z from 'zod';
 import { parsePattern } from '../../domain/access-rule.ts';
 import { crossCheck, formatKnownNames } from '../cross-check.ts';
-import { audience, listRouteLimits, method, nonEmptyText, routeRate, scope } from '../units.ts';
+import {
+  audience,
+  listRouteLimits,
+  method,
+  nonEmptyList,
+  nonEmptyText,
+  off,
+  optional,
+  routeRate,
+  scope,
+  text,
+} from '../units.ts';
 import { cors } from './cors.ts';
 import { findShadowedRoutes } from './shadowed-routes.ts';
 
@@ -19,54 +30,39 @@ export const routeSection = () =>
           'A path; `*` matches one segment, `/**` at the end matches the rest of the path, even if it is empty.',
         examples: ['/files/**'],
       }),
-    host: nonEmptyText.exactOptional().describe('Only for this host name.'),
-    methods: z.array(method).min(1).exactOptional().describe('Only for these methods. GET does not include HEAD.'),
+    host: optional(nonEmptyText).describe('Only for this host name.'),
+    methods: optional(nonEmptyList(method)).describe('Only for these methods. GET does not include HEAD.'),
     public: z.literal(true).exactOptional().describe('No token is required.'),
-    requires: z
-      .union([z.literal('any-token'), scope])
-      .exactOptional()
-      .describe('The scope that a token must have, or `any-token`.'),
-    clients: z
-      .array(nonEmptyText)
-      .min(1)
-      .exactOptional()
-      .describe('Only tokens of these integrations, or of clients of trusted issuers (`<issuer>/<client id>`).'),
-    issuers: z
-      .array(nonEmptyText)
-      .min(1)
-      .exactOptional()
-      .describe('Whose tokens are accepted: `own` (gatehouse) and names in `trustedIssuers`. If omitted, only `own`.'),
-    audience: audience
-      .exactOptional()
-      .describe(
-        'Only tokens for one of these audiences. If omitted, `audience` of the upstream, otherwise `publicUrl` (and, of trusted issuers, what they accept).',
-      ),
+    requires: optional(z.union([z.literal('any-token'), scope])).describe(
+      'The scope that a token must have, or `any-token`.',
+    ),
+    clients: optional(nonEmptyList(nonEmptyText)).describe(
+      'Only tokens of these integrations, or of clients of trusted issuers (`<issuer>/<client id>`).',
+    ),
+    issuers: optional(nonEmptyList(nonEmptyText)).describe(
+      'Whose tokens are accepted: `own` (gatehouse) and names in `trustedIssuers`. If omitted, only `own`.',
+    ),
+    audience: optional(audience).describe(
+      'Only tokens for one of these audiences. If omitted, `audience` of the upstream, otherwise `publicUrl` (and, of trusted issuers, what they accept).',
+    ),
     upstream: z.string().default('default').describe('The upstream, by its name in `upstreams`.'),
-    stripPrefix: z
-      .string()
-      .regex(/^(?:\/[^/]+)+$/, 'must be a path such as /api')
-      .exactOptional()
-      .describe('Removed from the path before forwarding.'),
-    encodedSlash: z.boolean().default(false).describe('Allow `%2F` in a segment; it is forwarded unchanged.'),
-    forwardAuthorization: z.boolean().default(false).describe('Forward the Authorization header to the upstream.'),
-    websocket: z
-      .boolean()
-      .default(false)
-      .describe('Allow WebSockets. The handshake is a GET request and needs a token like any other.'),
-    cors: cors
-      .exactOptional()
-      .describe('Origins whose pages may read the responses. gatehouse responds to their preflights.'),
-    rate: routeRate.exactOptional().meta({
+    stripPrefix: optional(text(/^(?:\/[^/]+)+$/, 'must be a path such as /api')).describe(
+      'Removed from the path before forwarding.',
+    ),
+    encodedSlash: off.describe('Allow `%2F` in a segment; it is forwarded unchanged.'),
+    forwardAuthorization: off.describe('Forward the Authorization header to the upstream.'),
+    websocket: off.describe('Allow WebSockets. The handshake is a GET request and needs a token like any other.'),
+    cors: optional(cors).describe(
+      'Origins whose pages may read the responses. gatehouse responds to their preflights.',
+    ),
+    rate: optional(routeRate).meta({
       description:
         'Limits the requests that are forwarded; further ones are rejected with 429. A rate, a limit with `burst` and `per`, a list of them, or `off`. If omitted, `limits.routes`.',
       examples: ['100/s', { limit: '100/s', burst: 200, per: 'identity' }],
     }),
-    reportOnly: z
-      .boolean()
-      .default(false)
-      .describe(
-        'For testing a rule: requests without a token, with too little scope or beyond a limit are forwarded and logged as `would_refuse`.',
-      ),
+    reportOnly: off.describe(
+      'For testing a rule: requests without a token, with too little scope or beyond a limit are forwarded and logged as `would_refuse`.',
+    ),
   });
 
 export const routeRules = [

@@ -4,57 +4,53 @@ import { checkWith, crossCheck } from '../cross-check.ts';
 import type { SettingPath } from '../setting-path.ts';
 import {
   audience,
+  choice,
   count,
   duration,
   durationBetween,
+  group,
   headerName,
   lifetime,
+  nonEmptyList,
+  on,
+  optional,
   type PathSchema,
   shortText,
   size,
+  text,
 } from '../units.ts';
 
-const pathComparison = z.enum(['unknown', 'distinct', 'same']).default('unknown');
+const pathComparison = choice(['unknown', 'distinct', 'same']);
 
 /** `upstreams.*`: where requests are forwarded to. */
 export const upstreamSection = (path: PathSchema) =>
   z
     .strictObject({
-      url: z.string().exactOptional().describe('`http://host:port`, `https://host:port` or `unix:/path/to.sock`.'),
-      urls: z
-        .array(z.string())
-        .min(1)
-        .exactOptional()
-        .describe('Several targets; a request goes to the least loaded one.'),
-      audience: audience
-        .exactOptional()
-        .describe('Only tokens for one of these audiences, on every route to this upstream that sets no other.'),
-      timeouts: z
-        .strictObject({
-          connect: duration.prefault('2s').describe('Time limit for connecting.'),
-          headers: duration.prefault('30s').describe('Time limit until the response head.'),
-          idle: duration.prefault('60s').describe('Longest pause within a request body or a response.'),
-          events: durationBetween(1, 86_400, 'must be from 1s to 1d')
-            .prefault('1h')
-            .describe(
-              'Longest pause within an event stream (`text/event-stream`) whose client has read everything. If shorter than `timeouts.idle`, that applies.',
-            ),
-          body: lifetime.prefault('1h').describe('Time limit for the request body; otherwise 408.'),
-          websocket: durationBetween(1, 86_400, 'must be from 1s to 1d')
-            .prefault('5m')
-            .describe('Longest time without data in either direction of a WebSocket.'),
-        })
-        .prefault({}),
+      url: optional(z.string()).describe('`http://host:port`, `https://host:port` or `unix:/path/to.sock`.'),
+      urls: optional(nonEmptyList(z.string())).describe('Several targets; a request goes to the least loaded one.'),
+      audience: optional(audience).describe(
+        'Only tokens for one of these audiences, on every route to this upstream that sets no other.',
+      ),
+      timeouts: group({
+        connect: duration.prefault('2s').describe('Time limit for connecting.'),
+        headers: duration.prefault('30s').describe('Time limit until the response head.'),
+        idle: duration.prefault('60s').describe('Longest pause within a request body or a response.'),
+        events: durationBetween('1s', '1d', '1h').describe(
+          'Longest pause within an event stream (`text/event-stream`) whose client has read everything. If shorter than `timeouts.idle`, that applies.',
+        ),
+        body: lifetime.prefault('1h').describe('Time limit for the request body; otherwise 408.'),
+        websocket: durationBetween('1s', '1d', '5m').describe(
+          'Longest time without data in either direction of a WebSocket.',
+        ),
+      }),
       bodyBuffer: size
         .prefault('64KiB')
         .describe(
           'How much of a request body is buffered before a connection is used. With methods other than POST, PUT and PATCH, all of it.',
         ),
-      connections: count
-        .default(128)
-        .describe(
-          'Maximum number of connections to each target. Requests whose body is still arriving use at most half of them; one client uses at most seven times as many as are free.',
-        ),
+      connections: count(128).describe(
+        'Maximum number of connections to each target. Requests whose body is still arriving use at most half of them; one client uses at most seven times as many as are free.',
+      ),
       maxPending: z
         .int()
         .min(0)
@@ -62,79 +58,57 @@ export const upstreamSection = (path: PathSchema) =>
         .describe(
           'Maximum number of requests that wait for a connection to a target; beyond that, and after `timeouts.headers` of waiting, 503.',
         ),
-      websockets: count
-        .default(1_000)
-        .describe(
-          'Maximum number of WebSockets to each target, in addition to `connections`; one client opens at most seven times as many as are free. Beyond that, 503.',
-        ),
-      eventStreams: count
-        .default(1_000)
-        .describe(
-          'Maximum number of event streams (`text/event-stream`) to each target, in addition to `connections`; one client opens at most seven times as many as are free. Beyond that, GET gets 503, and responses to other methods keep their connection and may pause for `timeouts.idle` only.',
-        ),
-      ejection: z
-        .strictObject({
-          failures: count
-            .default(3)
-            .describe('Consecutive failed connections (refused, timed out, closed without a response).'),
-        })
-        .prefault({})
-        .describe('When one of several targets is ejected. If all are ejected, the least bad one is used.'),
-      health: z
-        .strictObject({
-          path: z
-            .string()
-            .regex(/^\/[\x21-\x7e]*$/, 'must be a path such as /health')
-            .describe('Requested with GET; any 2xx or 3xx is healthy.'),
+      websockets: count(1_000).describe(
+        'Maximum number of WebSockets to each target, in addition to `connections`; one client opens at most seven times as many as are free. Beyond that, 503.',
+      ),
+      eventStreams: count(1_000).describe(
+        'Maximum number of event streams (`text/event-stream`) to each target, in addition to `connections`; one client opens at most seven times as many as are free. Beyond that, GET gets 503, and responses to other methods keep their connection and may pause for `timeouts.idle` only.',
+      ),
+      ejection: group({
+        failures: count(3).describe('Consecutive failed connections (refused, timed out, closed without a response).'),
+      }).describe('When one of several targets is ejected. If all are ejected, the least bad one is used.'),
+      health: optional(
+        z.strictObject({
+          path: text(/^\/[\x21-\x7e]*$/, 'must be a path such as /health').describe(
+            'Requested with GET; any 2xx or 3xx is healthy.',
+          ),
           interval: lifetime.prefault('10s').describe('Interval between checks of a target.'),
           timeout: lifetime.prefault('2s').describe('Time limit for the response.'),
-        })
-        .exactOptional()
-        .describe(
-          'Health checks of the targets: only healthy ones are used. Does not affect the readiness of gatehouse.',
+        }),
+      ).describe(
+        'Health checks of the targets: only healthy ones are used. Does not affect the readiness of gatehouse.',
+      ),
+      ca: optional(path).describe(
+        'CA bundle for an https upstream, PEM, instead of the public CAs. Reloaded when it changes.',
+      ),
+      certificate: optional(path).describe('Client certificate for an https upstream, PEM. Reloaded when it changes.'),
+      key: optional(path).describe('Its private key, PEM. Reloaded with it.'),
+      serverName: optional(text(/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/, 'must be a host name')).describe(
+        'Name in the certificate of an https upstream, also sent as SNI, if it is not the host of the URL.',
+      ),
+      rewriteLocation: on.describe(
+        'Rewrite `Location` headers with the address of the upstream to `publicUrl`, with the prefix that `stripPrefix` removed.',
+      ),
+      paths: group({
+        letterCase: pathComparison.describe(
+          '`/Admin` and `/admin`: `distinct` resources, the `same` (routes then match in any letter case), or `unknown`.',
         ),
-      ca: path
-        .exactOptional()
-        .describe('CA bundle for an https upstream, PEM, instead of the public CAs. Reloaded when it changes.'),
-      certificate: path
-        .exactOptional()
-        .describe('Client certificate for an https upstream, PEM. Reloaded when it changes.'),
-      key: path.exactOptional().describe('Its private key, PEM. Reloaded with it.'),
-      serverName: z
-        .string()
-        .regex(/^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/, 'must be a host name')
-        .exactOptional()
-        .describe('Name in the certificate of an https upstream, also sent as SNI, if it is not the host of the URL.'),
-      rewriteLocation: z
-        .boolean()
-        .default(true)
-        .describe(
-          'Rewrite `Location` headers with the address of the upstream to `publicUrl`, with the prefix that `stripPrefix` removed.',
+        trailingSlash: pathComparison.describe(
+          '`/admin/` and `/admin`: `distinct` resources, the `same` (routes then match with and without the slash), or `unknown`.',
         ),
-      paths: z
-        .strictObject({
-          letterCase: pathComparison.describe(
-            '`/Admin` and `/admin`: `distinct` resources, the `same` (routes then match in any letter case), or `unknown`.',
-          ),
-          trailingSlash: pathComparison.describe(
-            '`/admin/` and `/admin`: `distinct` resources, the `same` (routes then match with and without the slash), or `unknown`.',
-          ),
-        })
-        .prefault({})
-        .describe(
-          'How the API compares paths. While `unknown`, a request whose path differs from a stricter route only in this way is rejected, never forwarded by a weaker route.',
-        ),
-      assertion: z
-        .strictObject({
+      }).describe(
+        'How the API compares paths. While `unknown`, a request whose path differs from a stricter route only in this way is rejected, never forwarded by a weaker route.',
+      ),
+      assertion: optional(
+        z.strictObject({
           header: headerName
             .default('X-Gatehouse-Assertion')
             .describe('Header of the assertion. Values sent by clients are removed.'),
-          audience: shortText.exactOptional().describe('The `aud` claim. Default: the name of the upstream.'),
-        })
-        .exactOptional()
-        .describe(
-          'Also send the identity of the caller as a JWT with a lifetime of 60 seconds, for upstreams that do not trust the network. `{}` is enough.',
-        ),
+          audience: optional(shortText).describe('The `aud` claim. Default: the name of the upstream.'),
+        }),
+      ).describe(
+        'Also send the identity of the caller as a JWT with a lifetime of 60 seconds, for upstreams that do not trust the network. `{}` is enough.',
+      ),
     })
     .superRefine(
       checkWith(({ url, urls, certificate, key }, report) => {
