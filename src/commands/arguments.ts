@@ -4,9 +4,9 @@ import { type Command, type CommandContext, type Option, UsageError } from './co
 
 /** Options of all commands. */
 export const COMMON_OPTIONS = {
-  output: { type: 'string', value: 'text|json', help: 'text (default) or json' },
-  help: { type: 'boolean', short: 'h', help: 'show this help' },
-  trace: { type: 'boolean', help: 'show the stack trace of an internal error (also GATEHOUSE_TRACE=1)' },
+  output: { value: 'text|json', help: 'text (default) or json' },
+  help: { short: 'h', help: 'show this help' },
+  trace: { help: 'show the stack trace of an internal error (also GATEHOUSE_TRACE=1)' },
 } as const satisfies Readonly<Record<string, Option>>;
 
 export type Arguments = Pick<CommandContext, 'positionals' | 'option' | 'options' | 'flag' | 'json'>;
@@ -50,9 +50,9 @@ function parseCommandLine(command: Command, options: Readonly<Record<string, Opt
           ? [...args]
           : args.map((arg) => (positionalPattern.test(arg) ? POSITIONAL_MARK + arg : arg)),
       options: Object.fromEntries(
-        Object.entries(options).map(([name, { type, short, multiple }]) => [
+        Object.entries(options).map(([name, { value, short, multiple = false }]) => [
           name,
-          { type, ...(short !== undefined && { short }), ...(multiple && { multiple }) },
+          { type: value === undefined ? 'boolean' : 'string', multiple, ...(short !== undefined && { short }) },
         ]),
       ),
       allowPositionals: true,

@@ -22,22 +22,17 @@ export const command: Command = {
   summary: 'sends one HTTP request and prints the response, for images without curl',
   usage: ['gatehouse call [options] [METHOD] URL'],
   options: {
-    cert: { type: 'string', value: 'FILE', help: 'client certificate, PEM' },
-    key: { type: 'string', value: 'FILE', help: 'its private key, PEM' },
-    cacert: {
-      type: 'string',
-      value: 'FILE',
-      help: 'the CA to trust, PEM (default: the CAs built into Node)',
-    },
-    header: { type: 'string', short: 'H', multiple: true, value: 'NAME:VALUE', help: 'may be repeated' },
+    cert: { value: 'FILE', help: 'client certificate, PEM' },
+    key: { value: 'FILE', help: 'its private key, PEM' },
+    cacert: { value: 'FILE', help: 'the CA to trust, PEM (default: the CAs built into Node)' },
+    header: { short: 'H', multiple: true, value: 'NAME:VALUE', help: 'may be repeated' },
     data: {
-      type: 'string',
       short: 'd',
       multiple: true,
       value: 'BODY',
       help: 'request body, a form unless a header sets another type; several are joined with &',
     },
-    'show-status': { type: 'boolean', help: 'print the status after the body' },
+    'show-status': { help: 'print the status after the body' },
   },
   positionals: { min: 1, max: 2, complete: [COMMON_METHODS] },
   notes: [

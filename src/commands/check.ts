@@ -61,11 +61,8 @@ export const command: Command = {
   usage: ['gatehouse check [--config FILE] [--strict] [--connect]'],
   options: {
     ...CONFIG_OPTIONS,
-    strict: { type: 'boolean', help: 'exit code 78 also if there are only warnings' },
-    connect: {
-      type: 'boolean',
-      help: 'also connect to Redis, trusted issuers, LDAP servers, OpenID providers and upstreams',
-    },
+    strict: { help: 'exit code 78 also if there are only warnings' },
+    connect: { help: 'also connect to Redis, trusted issuers, LDAP servers, OpenID providers and upstreams' },
   },
   notes: [
     'Exit code 0 when gatehouse could start with it (there may be warnings), otherwise 78 with the list of problems.',

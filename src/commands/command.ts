@@ -38,10 +38,12 @@ export type Completion = readonly string[] | 'file' | 'folder';
 export const COMMON_METHODS: Completion = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
 
 export interface Option {
-  readonly type: 'string' | 'boolean';
   readonly short?: string;
   readonly multiple?: boolean;
-  /** Placeholder in the help text, such as FILE, or the possible values: `text|json`. Completion scripts use it too. */
+  /**
+   * Placeholder in the help text, such as FILE, or the possible values: `text|json`. Completion scripts use it too. An option
+   * without it takes no value.
+   */
   readonly value?: string;
   readonly help: string;
 }
@@ -108,13 +110,11 @@ export class ExitError extends Error {
 
 export const CONFIG_OPTIONS = {
   config: {
-    type: 'string',
     short: 'c',
     value: 'FILE',
     help: 'the configuration file (default: GATEHOUSE_CONFIG, or /etc/gatehouse/gatehouse.yaml)',
   },
   set: {
-    type: 'string',
     multiple: true,
     value: 'PATH=VALUE',
     help: 'overrides the configuration file and the environment; may be repeated',

@@ -32,7 +32,7 @@ export const command: Command = {
   summary: 'runs everything needed to try gatehouse on this machine, with instructions',
   usage: ['gatehouse demo [--folder FOLDER]', 'npm start'],
   options: {
-    folder: { type: 'string', value: 'FOLDER', help: 'folder for its files (default: .gatehouse)' },
+    folder: { value: 'FOLDER', help: 'folder for its files (default: .gatehouse)' },
     set: CONFIG_OPTIONS.set,
   },
   notes: [

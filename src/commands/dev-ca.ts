@@ -27,24 +27,20 @@ export const command: Command = {
   ],
   options: {
     host: {
-      type: 'string',
       multiple: true,
       value: 'NAME',
       help: 'a DNS name or IP address of the server, in addition to localhost, 127.0.0.1 and ::1; may be repeated',
     },
     client: {
-      type: 'string',
       multiple: true,
       value: 'NAME',
       help: 'creates a client certificate with this common name; an email address is also its subjectAltName; may be repeated',
     },
     days: {
-      type: 'string',
       value: 'N',
       help: `the lifetime of the server and client certificates (default: ${DEFAULT_DAYS}); at most that of the CA`,
     },
     revoke: {
-      type: 'string',
       multiple: true,
       value: 'NAME',
       help: 'adds the client certificate NAME.pem to the revocation list crl.pem; may be repeated',

@@ -9,11 +9,7 @@ export const command: Command = {
   summary: 'announces the shutdown of the running gatehouse and waits N seconds, for preStop hooks',
   usage: ['gatehouse drain N [--pid PID]'],
   options: {
-    pid: {
-      type: 'string',
-      value: 'PID',
-      help: 'the process id of gatehouse serve (default: the only one running here)',
-    },
+    pid: { value: 'PID', help: 'the process id of gatehouse serve (default: the only one running here)' },
   },
   positionals: { min: 1, max: 1 },
   notes: [

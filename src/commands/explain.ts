@@ -21,9 +21,9 @@ export const command: Command = {
   usage: ['gatehouse explain [--config FILE] METHOD PATH [--scope SCOPE] [--client CLIENT_ID]'],
   options: {
     ...CONFIG_OPTIONS,
-    scope: { type: 'string', value: 'SCOPE', help: 'the scope of a hypothetical token, such as files:read' },
-    client: { type: 'string', value: 'CLIENT_ID', help: 'the integration of a hypothetical token' },
-    host: { type: 'string', value: 'HOST', help: 'the Host of the request (default: that of publicUrl)' },
+    scope: { value: 'SCOPE', help: 'the scope of a hypothetical token, such as files:read' },
+    client: { value: 'CLIENT_ID', help: 'the integration of a hypothetical token' },
+    host: { value: 'HOST', help: 'the Host of the request (default: that of publicUrl)' },
   },
   positionals: { min: 2, max: 2, complete: [COMMON_METHODS] },
   notes: ['The exit code is 0 for every verdict; --output json includes the verdict.'],

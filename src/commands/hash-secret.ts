@@ -10,7 +10,7 @@ export const command: Command = {
   name: 'hash-secret',
   summary: 'generates a client secret, or hashes one from standard input, for clientSecretHashes',
   usage: ['gatehouse hash-secret --generate', 'gatehouse hash-secret < secret.txt'],
-  options: { generate: { type: 'boolean', help: 'generate a random secret and print it with its hash' } },
+  options: { generate: { help: 'generate a random secret and print it with its hash' } },
   notes: [
     `The hash is fast to compute, so the secret must be random and have at least ${MIN_LENGTH} characters.`,
     'Only the hash belongs in the configuration. The secret is printed once.',

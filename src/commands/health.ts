@@ -13,7 +13,7 @@ export const command: Command = {
   usage: ['gatehouse health [--config FILE]', 'gatehouse health --url http://127.0.0.1:9443'],
   options: {
     ...CONFIG_OPTIONS,
-    url: { type: 'string', value: 'URL', help: 'the admin listener, instead of reading the configuration' },
+    url: { value: 'URL', help: 'the admin listener, instead of reading the configuration' },
   },
   notes: ['Exit code 0 when ready, 69 when not ready or without a response within 2 seconds.'],
   async run(context) {

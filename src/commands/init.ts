@@ -28,7 +28,7 @@ export const command: Command = {
   usage: ['gatehouse init [FILE]', 'gatehouse init --public-url URL --upstream URL [options] [FILE]'],
   options: {
     ...Object.fromEntries(QUESTIONS.map((question) => [question.option, createOption(question)])),
-    yes: { type: 'boolean', help: 'ask no questions; use the defaults of omitted options' },
+    yes: { help: 'ask no questions; use the defaults of omitted options' },
   },
   positionals: { min: 0, max: 1, complete: ['file'] },
   notes: [
@@ -67,11 +67,7 @@ function createOption({ choices, text, fallback, condition, value, help }: Quest
     ...(help === undefined ? [] : [help]),
   ].join('; ');
   const label = text.replace(' (- for none)', '');
-  return {
-    type: 'string',
-    value,
-    help: `${label.charAt(0).toLowerCase()}${label.slice(1)}${details === '' ? '' : ` (${details})`}`,
-  };
+  return { value, help: `${label.charAt(0).toLowerCase()}${label.slice(1)}${details === '' ? '' : ` (${details})`}` };
 }
 
 function requireAbsent(path: string, file: string): void {

@@ -53,17 +53,14 @@ export const command: Command = {
   usage: ['gatehouse keys new|rotate|list FILE', 'gatehouse keys rotate FILE --config CONFIGURATION'],
   options: {
     algorithm: {
-      type: 'string',
       value: 'EdDSA|ES256',
       help: 'algorithm of the new signing key (default: keys.algorithm in --config; without --config, EdDSA)',
     },
     'publish-before': {
-      type: 'string',
       value: 'DURATION',
       help: 'rotate: time until the new keys are used, so that every replica has loaded them (default: 5m)',
     },
     keep: {
-      type: 'string',
       value: 'DURATION',
       help: 'rotate: how long the old keys stay valid for verification (default: the longest grant lifetime in --config; without --config, forever)',
     },

@@ -6,10 +6,7 @@ export const command: Command = {
   summary: 'revokes the grant of the last login and removes its tokens from this machine',
   usage: ['gatehouse logout'],
   options: {
-    forget: {
-      type: 'boolean',
-      help: 'only remove the tokens from this machine; the grant stays valid on the server',
-    },
+    forget: { help: 'only remove the tokens from this machine; the grant stays valid on the server' },
     ...PROFILE_OPTION,
   },
   notes: ['If the server is unreachable, nothing is removed (exit code 69): try again, or use --forget.'],

@@ -20,12 +20,7 @@ export interface Profile {
 }
 
 export const PROFILE_OPTION = {
-  profile: {
-    type: 'string',
-    short: 'p',
-    value: 'NAME',
-    help: 'the profile to use (default: GATEHOUSE_PROFILE, or "default")',
-  },
+  profile: { short: 'p', value: 'NAME', help: 'the profile to use (default: GATEHOUSE_PROFILE, or "default")' },
 } as const satisfies Readonly<Record<string, Option>>;
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/;

@@ -2,7 +2,7 @@ import type { Progress, ReportProgress } from '../ports/progress.ts';
 import type { CommandContext, Option } from './command.ts';
 import { getColumns } from './style.ts';
 
-export const QUIET_OPTION: Option = { type: 'boolean', help: 'do not show progress' };
+export const QUIET_OPTION: Option = { help: 'do not show progress' };
 
 /** Nothing is shown for work that is done within the first of these times, in milliseconds. */
 const TIMES = {

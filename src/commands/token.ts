@@ -14,42 +14,18 @@ export const command: Command = {
     'curl -H "Authorization: Bearer $(gatehouse token)" URL',
   ],
   options: {
-    'valid-for': { type: 'string', value: 'SECONDS', help: 'refresh it when it expires sooner than this' },
+    'valid-for': { value: 'SECONDS', help: 'refresh it when it expires sooner than this' },
     ...PROFILE_OPTION,
-    'service-account': {
-      type: 'boolean',
-      help: 'exchange the service account token of this pod instead of using a login',
-    },
+    'service-account': { help: 'exchange the service account token of this pod instead of using a login' },
     'token-file': {
-      type: 'string',
       value: 'FILE',
       help: `that token (default: GATEHOUSE_TOKEN_FILE, or ${SERVICE_ACCOUNT_TOKEN_FILE})`,
     },
-    url: {
-      type: 'string',
-      value: 'URL',
-      help: 'with --service-account: the URL of gatehouse (GATEHOUSE_URL)',
-    },
-    client: {
-      type: 'string',
-      value: 'ID',
-      help: 'with --service-account: the client_id of the integration (GATEHOUSE_CLIENT)',
-    },
-    scope: {
-      type: 'string',
-      value: 'SCOPE',
-      help: 'with --service-account: the scope of the token (GATEHOUSE_SCOPE)',
-    },
-    cacert: {
-      type: 'string',
-      value: 'FILE',
-      help: 'with --service-account: the CA to trust, PEM (GATEHOUSE_CACERT)',
-    },
-    service: {
-      type: 'string',
-      value: 'PATH',
-      help: 'with --service-account: the path of the token service (default: /authsvc)',
-    },
+    url: { value: 'URL', help: 'with --service-account: the URL of gatehouse (GATEHOUSE_URL)' },
+    client: { value: 'ID', help: 'with --service-account: the client_id of the integration (GATEHOUSE_CLIENT)' },
+    scope: { value: 'SCOPE', help: 'with --service-account: the scope of the token (GATEHOUSE_SCOPE)' },
+    cacert: { value: 'FILE', help: 'with --service-account: the CA to trust, PEM (GATEHOUSE_CACERT)' },
+    service: { value: 'PATH', help: 'with --service-account: the path of the token service (default: /authsvc)' },
   },
   notes: [
     'With --service-account nothing is stored: each call exchanges the token, which works in a read-only container.',
