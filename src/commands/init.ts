@@ -59,15 +59,22 @@ export const command: Command = {
   },
 };
 
-function createOption({ choices, text, fallback, condition, value, help }: Question): Option {
+function createOption({ choices = {}, text, fallback, when, value, help }: Question): Option {
   const details = [
-    ...(choices === undefined ? [] : Object.entries(choices).map(([name, meaning]) => `${name}: ${meaning}`)),
-    ...(condition === undefined ? [] : [`with ${condition}`]),
+    ...Object.entries(choices).map(([name, meaning]) => `${name}: ${meaning}`),
+    ...(when === undefined ? [] : [`with ${formatCondition(when)}`]),
     ...(typeof fallback === 'string' && fallback !== '-' ? [`default: ${fallback}`] : []),
     ...(help === undefined ? [] : [help]),
   ].join('; ');
   const label = text.replace(' (- for none)', '');
-  return { value, help: `${label.charAt(0).toLowerCase()}${label.slice(1)}${details === '' ? '' : ` (${details})`}` };
+  return {
+    value: value ?? Object.keys(choices).join('|'),
+    help: `${label.charAt(0).toLowerCase()}${label.slice(1)}${details === '' ? '' : ` (${details})`}`,
+  };
+}
+
+function formatCondition([option, ...answers]: NonNullable<Question['when']>): string {
+  return `--${option} ${answers.join(' or ')}`;
 }
 
 function requireAbsent(path: string, file: string): void {
@@ -84,10 +91,10 @@ async function collectAnswers(context: CommandContext): Promise<Answers> {
   const answers: Record<string, string> = {};
   try {
     for (const question of QUESTIONS) {
-      const { option, applies, condition, isOptionOnly = false } = question;
+      const { option, when, isOptionOnly = false } = question;
       const given = context.option(option);
-      if (applies?.(answers) === false) {
-        if (given !== undefined) throw new UsageError(`gatehouse init: --${option} needs ${condition}`);
+      if (when !== undefined && !when.slice(1).includes(answers[when[0]] ?? '')) {
+        if (given !== undefined) throw new UsageError(`gatehouse init: --${option} needs ${formatCondition(when)}`);
         continue;
       }
       const answer =
