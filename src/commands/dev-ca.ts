@@ -1,4 +1,4 @@
-import { createPrivateKey, randomBytes, X509Certificate } from 'node:crypto';
+import { randomBytes, X509Certificate } from 'node:crypto';
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
@@ -6,10 +6,9 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { loadSettings } from '../config/load.ts';
 import { largest } from '../lib/extremes.ts';
 import { type Command, type CommandContext, CommandError, EXIT, UsageError, writeJson } from './command.ts';
+import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type PemPair } from './pki/certificate.ts';
 import { createCrl } from './pki/crl.ts';
-import { isReservedName } from './pki/file-names.ts';
-import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type PemPair } from './pki/issue.ts';
-import { readIfExists, refuseSymbolicLink } from './pki/private-files.ts';
+import { isReservedName, readIfExists, readPair, refuseSymbolicLink } from './pki/private-files.ts';
 import { quoteForShell, quoteForYaml } from './quote.ts';
 
 /** `gatehouse check` warns during the last 30 days. */
@@ -165,7 +164,7 @@ function readAuthority(folder: string): PemPair | undefined {
     throw new CommandError(`${file} ${problem}`, EXIT.configuration);
   };
   if (!existsSync(keyFile)) return fail('cannot issue certificates: ca-key.pem is missing');
-  const pair = readPair(file, keyFile);
+  const pair = readPair(folder, 'ca');
   if (pair === undefined) return fail('and ca-key.pem are not a certificate and its key');
   const { certificate, key, ...authority } = pair;
   if (!certificate.ca) return fail('is not a CA certificate');
@@ -174,16 +173,6 @@ function readAuthority(folder: string): PemPair | undefined {
   if (certificate.validToDate.getTime() <= Date.now())
     return fail(`expired on ${toDate(certificate.validToDate)}; delete the folder to start over`);
   return authority;
-}
-
-function readPair(file: string, keyFile: string) {
-  try {
-    const [pem, keyPem] = [readFileSync(file, 'utf8'), readFileSync(keyFile, 'utf8')];
-    const [certificate, key] = [new X509Certificate(pem), createPrivateKey(keyPem)];
-    return certificate.checkPrivateKey(key) ? { certificate, key, pem, keyPem } : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 function writeFiles(folder: string, files: Files): void {

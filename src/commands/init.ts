@@ -16,7 +16,7 @@ import {
 import { generatePassword } from './generate-password.ts';
 import { type Answers, isLoopbackUrl, QUESTIONS, type Question } from './init/answers.ts';
 import { getRedirectUri, getScope, MCP_PATH, renderConfiguration } from './init/configuration.ts';
-import { isReservedName } from './pki/file-names.ts';
+import { isReservedName } from './pki/private-files.ts';
 import { quoteForShell } from './quote.ts';
 
 /** Without a terminal, these have no default unless --yes is given. */

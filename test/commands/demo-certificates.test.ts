@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { ensurePki } from '../../src/commands/demo/pki.ts';
+import { ensurePki } from '../../src/commands/demo/folder.ts';
 import { needs } from '../set-up/programs.ts';
 import { runChild } from '../support/child-process.ts';
 import { runCommand } from '../support/command-in-process.ts';

@@ -1,13 +1,22 @@
 import { spawnSync } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID, type X509Certificate } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { hashPassword } from '../../identity/password-hasher.ts';
+import { Fault } from '../../ports/fault.ts';
+import { acquireLock, prepareFolder, resolveStoreFiles } from '../../stores/embedded/folder.ts';
 import { createKeyringFile, writeKeyringFile } from '../../tokens/keyring-file.ts';
+import { CommandError, EXIT } from '../command.ts';
 import { generatePassword } from '../generate-password.ts';
-import { createPrivateFolder, readIfExists, refuseSymbolicLink, writePrivateFile } from '../pki/private-files.ts';
+import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type NamePart } from '../pki/certificate.ts';
+import {
+  createPrivateFolder,
+  readIfExists,
+  readPair,
+  refuseSymbolicLink,
+  writePrivateFile,
+} from '../pki/private-files.ts';
 import { renderDemoConfiguration } from './configuration.ts';
-import { type CertificateHolder, ensurePki, type RenewedNames } from './pki.ts';
 
 const DEMO_USERS = [
   { name: 'alice', email: 'alice@example.test', displayName: 'Alice Example', group: 'operators' },
@@ -22,7 +31,8 @@ export interface DemoFolder {
   readonly configuration: string;
   /** By user name; undefined where passwords.txt was removed. */
   readonly passwords: Readonly<Record<string, string | undefined>>;
-  readonly renewed: RenewedNames;
+  /** Names of certificates that were written. */
+  readonly renewed: readonly string[];
   readonly isNew: boolean;
 }
 
@@ -76,4 +86,108 @@ function writePkcs12File(pki: string, name: string, password: string): void {
     stdio: 'pipe',
   });
   if (openssl.status === 0) writePrivateFile(join(pki, `${name}.p12`), openssl.stdout);
+}
+
+interface CertificateHolder {
+  readonly name: string;
+  readonly email: string;
+}
+
+const DAY = 86_400;
+const CA_DAYS = 3_650;
+const LEAF_DAYS = 365;
+/** The CA must outlive its certificates; `gatehouse check` warns 30 days before expiry. */
+const CA_RENEWAL_MARGIN = (LEAF_DAYS + 35) * DAY;
+const LEAF_RENEWAL_MARGIN = 60 * DAY;
+/** Distinguishable from the CA of another demo in logs. */
+const createCaName = (): readonly NamePart[] => [
+  ['commonName', `gatehouse demo CA ${randomBytes(4).toString('hex')}`],
+  ['organization', 'Only for this machine'],
+];
+
+/**
+ * Creates the development CA of the demo and its certificates. Missing, inconsistent, expired and soon expiring files are
+ * replaced; everything else stays, so that clients can keep trusting `ca.pem`. Returns the names of those it wrote.
+ */
+export async function ensurePki(
+  folder: string,
+  holders: readonly CertificateHolder[],
+  now: number,
+): Promise<readonly string[]> {
+  createPrivateFolder(folder);
+  const found = readPair(folder, 'ca');
+  const existing =
+    found?.certificate.ca && isValidBeyond(found.certificate, now, CA_RENEWAL_MARGIN) ? found : undefined;
+  const leaves = [
+    { name: 'server', isMatch: (leaf: X509Certificate) => leaf.checkHost('localhost') !== undefined },
+    ...holders.map((holder) => ({
+      name: holder.name,
+      person: holder,
+      isMatch: (leaf: X509Certificate) => leaf.subject === `CN=${holder.name}`,
+    })),
+  ];
+  const outdated = leaves.filter(({ name, isMatch }) => {
+    const leaf = existing && readPair(folder, name)?.certificate;
+    return !(
+      leaf &&
+      isValidBeyond(leaf, now, LEAF_RENEWAL_MARGIN) &&
+      isMatch(leaf) &&
+      leaf.verify(existing.certificate.publicKey)
+    );
+  });
+  if (existing !== undefined && outdated.length === 0) return [];
+
+  const authority = existing ?? createAuthority(createCaName(), { now, days: CA_DAYS });
+  if (existing === undefined) {
+    writePrivateFile(join(folder, 'ca.pem'), authority.pem);
+    writePrivateFile(join(folder, 'ca-key.pem'), authority.keyPem);
+  }
+  for (const { name, ...leaf } of outdated) {
+    const validity = { now, days: LEAF_DAYS };
+    const leafPair =
+      'person' in leaf
+        ? createClient(authority, { subject: [['commonName', name]], email: leaf.person.email }, validity)
+        : createServer(authority, { subject: [['commonName', 'localhost']], hosts: LOOPBACK_HOSTS }, validity);
+    writePrivateFile(join(folder, `${name}.pem`), leafPair.pem);
+    writePrivateFile(join(folder, `${name}-key.pem`), leafPair.keyPem);
+  }
+  return [...(existing === undefined ? ['ca'] : []), ...outdated.map(({ name }) => name)];
+}
+
+const isValidBeyond = ({ validFromDate, validToDate }: X509Certificate, now: number, margin: number): boolean =>
+  validFromDate.getTime() <= now * 1_000 && validToDate.getTime() > (now + margin) * 1_000;
+
+interface LockedFolder {
+  readonly folder: string;
+  /** Another demo uses the first choice, and most likely its ports too. */
+  readonly isAlternative: boolean;
+  readonly unlock: () => void;
+}
+
+const MAX_DEMOS = 9;
+
+/** Locks the folder for one demo at a time. Without a folder of its own choice, a second demo uses `<folder>-2`. */
+export function lockDemoFolder(folder: string, isChosen: boolean): LockedFolder {
+  for (let number = 1; number <= (isChosen ? 1 : MAX_DEMOS); number += 1) {
+    const name = number === 1 ? basename(folder) : `${basename(folder)}-${number}`;
+    const candidate = join(dirname(folder), name);
+    refuseSymbolicLink(candidate);
+    const unlock = tryLock(candidate);
+    if (unlock) return { folder: candidate, isAlternative: number > 1, unlock };
+  }
+  throw new CommandError(
+    `${folder} is in use by another gatehouse demo; stop it, or choose another folder with --folder`,
+    EXIT.configuration,
+  );
+}
+
+function tryLock(folder: string): (() => void) | undefined {
+  const files = resolveStoreFiles(folder);
+  try {
+    prepareFolder(files);
+    return acquireLock(files);
+  } catch (error) {
+    if (error instanceof Fault && error.code === 'store_locked') return undefined;
+    throw error;
+  }
 }

@@ -1,39 +1,14 @@
 import { printable } from '../../lib/printable.ts';
 import { type AuditEvent, createLogger, type LogFields, type Logger } from '../../observability/logger.ts';
 
-const EVENT_TEXTS: Readonly<Record<AuditEvent, string>> = {
+/** Others are shown by name. */
+const EVENT_TEXTS: Readonly<Partial<Record<AuditEvent, string>>> = {
   grant_issued: 'token issued',
   grant_refreshed: 'token refreshed',
+  grant_denied: 'token denied',
   refresh_retried: 'lost response sent again',
   refresh_reuse: 'used refresh token presented again',
-  refresh_rolled_forward: 'token refreshed after recovery',
-  grant_revoked: 'grant revoked',
-  grant_denied: 'token denied',
-  device_requested: 'device requests confirmation',
-  device_confirmed: 'device confirmed',
-  device_denied: 'device denied by the user',
-  device_closed: 'device closed after wrong passwords',
-  device_evicted: 'device request expired early',
-  device_code_replayed: 'used device code presented again',
-  authorization_approved: 'app approved by the user',
-  authorization_denied: 'app denied by the user',
-  code_replayed: 'used authorization code presented again, grant revoked',
-  subject_token_replayed: 'used token presented again for exchange',
-  client_assertion_replayed: 'used client assertion presented again',
-  issuer_logout: 'identity provider reports a logout',
   sign_in: 'signed in',
-  sign_in_failed: 'sign-in failed',
-  code_guess_failed: 'wrong device code typed',
-  certificate_names_differ: 'certificate names differ',
-  configuration_changed: 'changed configuration applied',
-  locked_out: 'locked out after too many attempts',
-  keys_changed: 'keys changed',
-  record_refused: 'record failed authentication',
-  revocations_restored: 'missing revocations restored',
-  admin_action: 'admin action',
-  admin_sign_in_failed: 'wrong admin token entered at the console',
-  service_started: 'serving',
-  service_stopped: 'stopping',
 };
 
 /** Covered by the walkthrough. */
@@ -73,7 +48,7 @@ export function createDemoLog(write: (line: string) => void, resolveName: (ident
     audit: (event, fields = {}) => {
       const { sections } = fields;
       const detail = Array.isArray(sections) ? `: ${sections.join(', ')}` : formatFields(fields, resolveName);
-      if (!OMITTED_EVENTS.has(event)) writeLine(`${EVENT_TEXTS[event]}${detail}`);
+      if (!OMITTED_EVENTS.has(event)) writeLine(`${EVENT_TEXTS[event] ?? event.replaceAll('_', ' ')}${detail}`);
     },
     output: {
       format: 'json',

@@ -1,22 +1,103 @@
-import { type KeyObject, randomBytes } from 'node:crypto';
-import { writeElement as element } from '../../x509/der.ts';
 import {
-  bitString,
-  computeKeyId,
-  ECDSA_SHA256,
-  encodeExtension,
-  encodeKeyReference,
-  encodeTime,
-  exportSpki,
-  integer,
-  octetString,
-  oid,
-  readSubject,
-  sequence,
-  signToPem,
-  TRUE,
-  tagged,
-} from './encode.ts';
+  createHash,
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  type KeyObject,
+  randomBytes,
+  sign,
+  X509Certificate,
+} from 'node:crypto';
+import { isIP } from 'node:net';
+import { children, writeElement as element, readElement, TAG } from '../../x509/der.ts';
+
+/** A certificate and its key. */
+export interface PemPair {
+  readonly pem: string;
+  readonly keyPem: string;
+}
+
+interface Validity {
+  /** Seconds. */
+  readonly now: number;
+  readonly days: number;
+  /** The end of the CA, which its certificates must not outlive. */
+  readonly latest?: Date;
+}
+
+export const LOOPBACK_HOSTS: readonly string[] = ['localhost', '127.0.0.1', '::1'];
+
+/** A self-signed CA. */
+export function createAuthority(subject: readonly NamePart[], validity: Validity): PemPair {
+  const key = generateKey();
+  const pem = createCertificate({
+    subject,
+    publicKey: key,
+    signingKey: key,
+    ...createPeriod(validity),
+    use: 'ca',
+  });
+  return { pem, keyPem: exportPem(key) };
+}
+
+/** `hosts`: DNS names and IP addresses. */
+export const createServer = (
+  authority: PemPair,
+  { subject, hosts }: { readonly subject: readonly NamePart[]; readonly hosts: readonly string[] },
+  validity: Validity,
+): PemPair => issue(authority, 'server', subject, hosts.map(toAlternativeName), validity);
+
+export const createClient = (
+  authority: PemPair,
+  { subject, email }: { readonly subject: readonly NamePart[]; readonly email: string | undefined },
+  validity: Validity,
+): PemPair => issue(authority, 'client', subject, email === undefined ? [] : [{ email }], validity);
+
+function issue(
+  authority: PemPair,
+  use: 'server' | 'client',
+  subject: readonly NamePart[],
+  names: readonly AlternativeName[],
+  validity: Validity,
+): PemPair {
+  const key = generateKey();
+  const pem = createCertificate({
+    subject,
+    issuer: authority.pem,
+    publicKey: key,
+    signingKey: createPrivateKey(authority.keyPem),
+    ...createPeriod(validity),
+    use,
+    names,
+  });
+  return { pem, keyPem: exportPem(key) };
+}
+
+const DAY = 86_400;
+
+const generateKey = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
+const exportPem = (key: KeyObject): string => key.export({ type: 'pkcs8', format: 'pem' });
+
+/** Begins an hour ago, for clocks that are late. */
+const createPeriod = ({ now, days, latest }: Validity) => ({
+  notBefore: new Date((now - 3_600) * 1_000),
+  notAfter: new Date(Math.min((now + days * DAY) * 1_000, latest?.getTime() ?? Number.POSITIVE_INFINITY)),
+});
+
+const toAlternativeName = (host: string): AlternativeName =>
+  isIP(host) === 0 ? { dns: host } : { ip: encodeIpAddress(host) };
+
+/** 4 or 16 bytes. */
+function encodeIpAddress(address: string): Buffer {
+  if (isIP(address) === 4) return Buffer.from(address.split('.').map(Number));
+  // The parser of URLs replaces an IPv4 address at the end, and leaves at most one `::`.
+  const [head = '', tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split('::');
+  const parse = (text = ''): number[] =>
+    text === '' ? [] : text.split(':').map((group) => Number.parseInt(group, 16));
+  const [first, last] = [parse(head), parse(tail)];
+  const groups = [...first, ...Array<number>(8 - first.length - last.length).fill(0), ...last];
+  return Buffer.from(groups.flatMap((group) => [group >> 8, group & 0xff]));
+}
 
 /**
  * Encodes X.509 certificates (RFC 5280) for development: Node cannot create certificates, and a package would be installed in
@@ -35,14 +116,14 @@ interface CertificateOptions {
 }
 
 export type NamePart = readonly [attribute: 'commonName' | 'organization', value: string];
-export type AlternativeName =
+type AlternativeName =
   | { readonly dns: string }
   | { readonly email: string }
   /** 4 or 16 bytes. */
   | { readonly ip: Buffer };
 
 /** PEM. */
-export function createCertificate(options: CertificateOptions): string {
+function createCertificate(options: CertificateOptions): string {
   const tbs = sequence(
     tagged(0, integer(Buffer.of(2))),
     // RFC 5280 §4.1.2.2: positive, at most 20 octets.
@@ -85,3 +166,49 @@ function encodeAlternativeName(name: AlternativeName): Buffer {
   if ('dns' in name) return element(0x82, Buffer.from(name.dns));
   return 'email' in name ? element(0x81, Buffer.from(name.email)) : element(0x87, name.ip);
 }
+
+/** What certificates and revocation lists (RFC 5280) have in common. ECDSA with P-256 and SHA-256 only. */
+export const sequence = (...parts: readonly Buffer[]): Buffer => element(TAG.sequence, ...parts);
+export const tagged = (number: number, content: Buffer): Buffer => element(0xa0 + number, content);
+const oid = (hex: string): Buffer => element(0x06, Buffer.from(hex, 'hex'));
+/** Positive only: the first bit of `bytes` must be 0. */
+export const integer = (bytes: Buffer): Buffer => element(TAG.integer, bytes);
+const octetString = (bytes: Buffer): Buffer => element(0x04, bytes);
+const bitString = (bytes: Buffer, unused: number): Buffer => element(0x03, Buffer.of(unused), bytes);
+const TRUE: Buffer = element(0x01, Buffer.of(0xff));
+export const ECDSA_SHA256: Buffer = sequence(oid('2a8648ce3d040302'));
+
+export const encodeExtension = (id: string, critical: boolean, value: Buffer): Buffer =>
+  sequence(oid(id), ...(critical ? [TRUE] : []), octetString(value));
+
+/** §4.2.1.1: the authority key identifier. */
+export const encodeKeyReference = (issuerKey: KeyObject): Buffer =>
+  encodeExtension('551d23', false, sequence(element(0x80, computeKeyId(issuerKey))));
+
+/** §4.1.2.5: UTCTime until 2049, then GeneralizedTime. */
+export function encodeTime(date: Date): Buffer {
+  const digits = `${date.toISOString().replace(/[-:T]|\..*$/g, '')}Z`;
+  return date.getUTCFullYear() < 2_050
+    ? element(TAG.utcTime, Buffer.from(digits.slice(2)))
+    : element(TAG.generalizedTime, Buffer.from(digits));
+}
+
+/** Copied byte by byte from the issuer (§4.1.2.4), whose encoding may differ from ours. */
+export function readSubject(pem: string): Buffer {
+  const [tbs] = children(readElement(new X509Certificate(pem).raw, TAG.sequence));
+  const subject = tbs && children(tbs)[5];
+  if (subject === undefined) throw new Error('the CA certificate has no subject');
+  return subject.encoded;
+}
+
+export function signToPem(label: 'CERTIFICATE' | 'X509 CRL', tbs: Buffer, key: KeyObject): string {
+  const der = sequence(tbs, ECDSA_SHA256, bitString(sign('sha256', tbs, key), 0));
+  const lines = der.toString('base64').match(/.{1,64}/g) ?? [];
+  return `-----BEGIN ${label}-----\n${lines.join('\n')}\n-----END ${label}-----\n`;
+}
+
+const toPublicKey = (key: KeyObject): KeyObject => (key.type === 'private' ? createPublicKey(key) : key);
+const exportSpki = (key: KeyObject): Buffer => toPublicKey(key).export({ type: 'spki', format: 'der' });
+
+/** §4.2.1.2 (1): SHA-1 of the public key, which is the last 65 bytes of the SPKI for P-256. */
+const computeKeyId = (key: KeyObject): Buffer => createHash('sha1').update(exportSpki(key).subarray(-65)).digest();

@@ -10,12 +10,12 @@ import {
   encodeKeyReference,
   encodeTime,
   integer,
+  type PemPair,
   readSubject,
   sequence,
   signToPem,
   tagged,
-} from './encode.ts';
-import type { PemPair } from './issue.ts';
+} from './certificate.ts';
 
 /** An entry of a list, as encoded there: the revocation date of an earlier one is kept. */
 interface RevokedEntry {

@@ -1,4 +1,6 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { CommandError, EXIT } from '../command.ts';
 
 /** Keys must not end up in, or be taken from, a place that someone else chose. */
@@ -29,4 +31,20 @@ export function writePrivateFile(file: string, content: string | Uint8Array): vo
 export function readIfExists(file: string): string | undefined {
   refuseSymbolicLink(file);
   return existsSync(file) ? readFileSync(file, 'utf8') : undefined;
+}
+
+/** Names that client certificates of `gatehouse dev-ca` cannot have: the folder has these files. Some file systems ignore letter case. */
+export const isReservedName = (name: string): boolean => /^(?:ca|server|crl|.*-key)$/i.test(name);
+
+/** NAME.pem and NAME-key.pem; undefined if one is missing or unreadable, or if they do not match. */
+export function readPair(folder: string, name: string) {
+  const pem = readIfExists(join(folder, `${name}.pem`));
+  const keyPem = readIfExists(join(folder, `${name}-key.pem`));
+  if (pem === undefined || keyPem === undefined) return undefined;
+  try {
+    const [certificate, key] = [new X509Certificate(pem), createPrivateKey(keyPem)];
+    return certificate.checkPrivateKey(key) ? { certificate, key, pem, keyPem } : undefined;
+  } catch {
+    return undefined;
+  }
 }
