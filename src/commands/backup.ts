@@ -43,6 +43,5 @@ export const command: Command = {
       context.stdout(`${target}: backup of the store in ${path}\n`);
       context.stdout(`It contains no keys. Keep a copy of ${file} too, in a different safe place.\n`);
     }
-    return EXIT.ok;
   },
 };

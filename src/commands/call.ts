@@ -56,7 +56,6 @@ export const command: Command = {
       const suffix = context.flag('show-status') ? `  [${response.status}]` : '';
       context.stdout(`${printableLines(response.body).replace(/\n$/, '')}${suffix}\n`);
     }
-    return EXIT.ok;
   },
 };
 

@@ -19,8 +19,8 @@ export interface Command {
   readonly positionalPattern?: RegExp;
   /** Paragraphs below the options in the help text. */
   readonly notes?: readonly string[];
-  /** Returns the exit code. */
-  run(context: CommandContext): Promise<number>;
+  /** Returns the exit code, if it is not 0. */
+  run(context: CommandContext): Promise<number | void>;
 }
 
 export interface Subcommand {

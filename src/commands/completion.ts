@@ -1,5 +1,5 @@
 import { COMMON_OPTIONS } from './arguments.ts';
-import { type Command, type Completion, EXIT, type Option } from './command.ts';
+import { type Command, type Completion, type Option } from './command.ts';
 import { loadGroups } from './registry.ts';
 
 export const command: Command = {
@@ -23,7 +23,6 @@ export const command: Command = {
   async run({ positionals: [shell], stdout }) {
     const nodes = (await loadGroups()).flatMap(({ commands }) => commands.map(createNode));
     stdout(RENDERERS[shell as keyof typeof RENDERERS](nodes));
-    return EXIT.ok;
   },
 };
 

@@ -16,12 +16,11 @@ import { type DemoFolder, lockDemoFolder, prepareDemoFolder } from './demo/folde
 import { createDemoLog } from './demo/log.ts';
 import { type DemoPorts, findFreePort, isFreePort, replacePorts } from './demo/ports.ts';
 import { renderWalkthrough } from './demo/walkthrough.ts';
-import { getLogFormat } from './log-format.ts';
 import { writePrivateFile } from './pki/private-files.ts';
 import { quoteForShell } from './quote.ts';
-import { reportStartFailure } from './start-failure.ts';
+import { reportStartFailure } from './settings.ts';
 import { onStopSignal } from './stop-signals.ts';
-import { getProblemStyle } from './style.ts';
+import { getLogFormat, getProblemStyle } from './style.ts';
 
 const API_PORT = 9080;
 const API_URL = `http://127.0.0.1:${API_PORT}`;

@@ -63,7 +63,6 @@ export const command: Command = {
         throw new UsageError('gatehouse dev-ca: --revoke cannot be combined with other options');
       await revoke(context, folder, revoked);
     } else create(context, { folder, hosts, clients, days: days ?? DEFAULT_DAYS });
-    return EXIT.ok;
   },
 };
 

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as wait } from 'node:timers/promises';
 import { type Command, CommandError, EXIT, UsageError } from './command.ts';
-import { parseSeconds } from './seconds.ts';
+import { parseSeconds } from './sleep.ts';
 import { DRAIN_SIGNAL } from './stop-signals.ts';
 
 export const command: Command = {
@@ -24,7 +24,6 @@ export const command: Command = {
     // Load balancers need the time in any case.
     await wait(seconds * 1_000);
     if (problem !== undefined) throw new CommandError(problem, EXIT.unavailable);
-    return EXIT.ok;
   },
 };
 

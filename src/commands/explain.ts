@@ -4,15 +4,7 @@ import { explain } from '../proxy/policy/explain.ts';
 import { formatExplanation } from '../proxy/policy/explain-text.ts';
 import { buildIntegrations } from '../server/build-from-settings.ts';
 import { createExplainContext } from '../server/explain-context.ts';
-import {
-  COMMON_METHODS,
-  CONFIG_OPTIONS,
-  type Command,
-  type CommandContext,
-  EXIT,
-  UsageError,
-  writeJson,
-} from './command.ts';
+import { COMMON_METHODS, CONFIG_OPTIONS, type Command, type CommandContext, UsageError, writeJson } from './command.ts';
 import { loadCommandSettings } from './settings.ts';
 
 export const command: Command = {
@@ -48,7 +40,6 @@ export const command: Command = {
     if (context.json)
       writeJson(context, { method, ...rest, rule: rule?.name ?? null, upstream: rule?.upstream ?? null });
     else context.stdout(`${[`${method} ${path}`, ...formatExplanation(explanation)].join('\n')}\n`);
-    return EXIT.ok;
   },
 };
 

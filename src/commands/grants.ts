@@ -3,7 +3,6 @@ import { readAtMost } from '../lib/http-client.ts';
 import { printable } from '../lib/printable.ts';
 import { checkAdminTokenFile, formatAdminTokenProblem } from '../server/admin-token.ts';
 import { type AdminResponse, type AdminTarget, requestAdmin, resolveAdminUrl } from './admin-client.ts';
-import { printColumns } from './columns.ts';
 import {
   CONFIG_OPTIONS,
   type Command,
@@ -14,6 +13,7 @@ import {
   writeJson,
 } from './command.ts';
 import { readOptionFile, readTlsFiles } from './files.ts';
+import { printColumns } from './style.ts';
 import { requireSecureUrl } from './web-url.ts';
 
 interface GrantView {
@@ -103,7 +103,6 @@ export const command: Command = {
   async run(context) {
     const [action = '', ...ids] = context.positionals;
     await ACTIONS[action as keyof typeof SUBCOMMANDS](context, await resolveTarget(context), ids);
-    return EXIT.ok;
   },
 };
 

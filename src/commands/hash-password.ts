@@ -1,6 +1,6 @@
 import { hashPassword } from '../identity/password-hasher.ts';
 import { readAtMost } from '../lib/http-client.ts';
-import { type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
+import { type Command, type CommandContext, UsageError, writeJson } from './command.ts';
 
 const MAX_BYTES = 1_024;
 
@@ -16,7 +16,6 @@ export const command: Command = {
     const passwordHash = await hashPassword(password);
     if (context.json) writeJson(context, { passwordHash });
     else context.stdout(`${passwordHash}\n`);
-    return EXIT.ok;
   },
 };
 

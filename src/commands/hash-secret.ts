@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { hashClientSecret } from '../grants/client-authentication.ts';
 import { readAtMost } from '../lib/http-client.ts';
-import { type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
+import { type Command, type CommandContext, UsageError, writeJson } from './command.ts';
 
 const MIN_LENGTH = 32;
 const MAX_BYTES = 1_024;
@@ -21,7 +21,6 @@ export const command: Command = {
     const clientSecretHash = hashClientSecret(secret);
     if (context.json) writeJson(context, { ...(generate && { clientSecret: secret }), clientSecretHash });
     else context.stdout(`${generate ? `${secret}\n` : ''}${clientSecretHash}\n`);
-    return EXIT.ok;
   },
 };
 

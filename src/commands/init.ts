@@ -55,7 +55,6 @@ export const command: Command = {
         next: next.map(({ command: nextCommand }) => nextCommand),
       });
     else context.stdout(formatResult(file, answers, password, next));
-    return EXIT.ok;
   },
 };
 

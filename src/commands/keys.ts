@@ -12,7 +12,6 @@ import {
   type SigningAlgorithm,
   writeKeyringFile,
 } from '../tokens/keyring-file.ts';
-import { printColumns } from './columns.ts';
 import {
   CONFIG_OPTIONS,
   type Command,
@@ -23,6 +22,7 @@ import {
   writeJson,
 } from './command.ts';
 import { loadCommandSettings } from './settings.ts';
+import { printColumns } from './style.ts';
 
 type Action = (context: CommandContext, file: string, now: number) => number;
 

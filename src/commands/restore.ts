@@ -5,7 +5,7 @@ import { openCheckedKeyring, openKeyedAuthenticator } from '../server/keys.ts';
 import { restoreBackup } from '../stores/embedded/backup.ts';
 import { openEmbeddedStore } from '../stores/embedded/store.ts';
 import { createRecordAuthenticator } from '../tokens/record-mac.ts';
-import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, writeJson } from './command.ts';
+import { CONFIG_OPTIONS, type Command, type CommandContext, writeJson } from './command.ts';
 import { QUIET_OPTION, withProgressLine } from './progress.ts';
 import { migrateToRedis } from './restore/migrate-to-redis.ts';
 import { loadCommandSettings } from './settings.ts';
@@ -30,7 +30,6 @@ export const command: Command = {
     const from = resolve(context.cwd, context.positionals[0] ?? '');
     const restore = settings.store.type === 'redis' ? restoreToRedis : restoreToFolder;
     await restore(context, settings, from);
-    return EXIT.ok;
   },
 };
 

@@ -50,7 +50,7 @@ async function dispatch(args: readonly string[], processContext: ProcessContext)
     processContext.stdout(formatHelp(topic, getHelpWidth(process.stdout.columns), getStyle(isTerminal, env).emphasize));
     return EXIT.ok;
   }
-  return command.run({ ...processContext, ...parsed });
+  return (await command.run({ ...processContext, ...parsed })) ?? EXIT.ok;
 }
 
 function describeUnknownCommand(commandName: string): string {

@@ -1,5 +1,5 @@
 import { renderJsonSchema } from '../config/known-settings.ts';
-import { type Command, EXIT } from './command.ts';
+import { type Command } from './command.ts';
 
 export const command: Command = {
   name: 'schema',
@@ -9,6 +9,5 @@ export const command: Command = {
   notes: ['For editors and generated configurations. `gatehouse check` also validates what a schema cannot express.'],
   async run({ stdout }) {
     stdout(renderJsonSchema());
-    return EXIT.ok;
   },
 };

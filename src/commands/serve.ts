@@ -13,12 +13,11 @@ import type { SupervisorMessage, WorkerMessage } from '../server/workers/message
 import { createRateLimitClient } from '../server/workers/rate-limit-ipc.ts';
 import { openSupervisor } from '../server/workers/supervisor-process.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './command.ts';
-import { getLogFormat, isInteractive } from './log-format.ts';
 import { getRuntime, selfCheck } from './self-check.ts';
 import { createServiceManager, type ServiceManager } from './service-manager.ts';
-import { createDescriber, loadCommandSettings, readConfig } from './settings.ts';
-import { reportStartFailure } from './start-failure.ts';
+import { createDescriber, loadCommandSettings, readConfig, reportStartFailure } from './settings.ts';
 import { DRAIN_SIGNAL, onStopSignal, type StopSignal } from './stop-signals.ts';
+import { getLogFormat, isInteractive } from './style.ts';
 
 export const command: Command = {
   name: 'serve',

@@ -1,6 +1,5 @@
 import { setTimeout as wait } from 'node:timers/promises';
-import { type Command, EXIT } from './command.ts';
-import { parseSeconds } from './seconds.ts';
+import { type Command, UsageError } from './command.ts';
 
 export const command: Command = {
   name: 'sleep',
@@ -10,6 +9,14 @@ export const command: Command = {
   positionals: { min: 1, max: 1 },
   async run({ positionals: [text = ''] }) {
     await wait(parseSeconds('gatehouse sleep', text) * 1_000);
-    return EXIT.ok;
   },
 };
+
+const MAX_SECONDS = 3_600;
+
+/** The positional N of a command that waits. */
+export function parseSeconds(label: string, text: string): number {
+  const seconds = /^\d{1,4}(?:\.\d{1,3})?s?$/.test(text) ? Number.parseFloat(text) : Number.NaN;
+  if (seconds <= MAX_SECONDS) return seconds;
+  throw new UsageError(`${label}: N must be a number of seconds up to ${MAX_SECONDS}, not "${text.slice(0, 32)}"`);
+}

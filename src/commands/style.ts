@@ -1,4 +1,7 @@
 import type { ProblemStyle } from '../config/load.ts';
+import type { Settings } from '../config/schema.ts';
+import { largest } from '../lib/extremes.ts';
+import type { LoggerOptions } from '../observability/logger.ts';
 import type { CommandContext } from './command.ts';
 
 export type TextStyle = (text: string) => string;
@@ -49,4 +52,34 @@ export const getColumns = (isTerminal: boolean, columns: number | undefined): nu
 export function getProblemStyle({ isErrorTerminal = false, errorColumns, env }: CommandContext): ProblemStyle {
   const { emphasize, highlight } = getStyle(isErrorTerminal, env);
   return { emphasize, highlight, columns: getColumns(isErrorTerminal, errorColumns) };
+}
+
+/** Prints a table; all rows have as many cells as the first, which usually is the header. */
+export function printColumns({ stdout }: CommandContext, rows: readonly (readonly string[])[]): void {
+  const widths = (rows[0] ?? []).map((_, column) => largest(rows.map((row) => row[column]?.length ?? 0)));
+  for (const row of rows) {
+    const cells = row.map((cell, column) => cell.padEnd(widths[column] ?? 0));
+    stdout(`${cells.join('  ').trimEnd()}\n`);
+  }
+}
+
+/** Does a person use this terminal? A container with `tty: true` has one too. */
+export const isInteractive = ({
+  isTerminal,
+  stdin,
+  env,
+}: Pick<CommandContext, 'isTerminal' | 'stdin' | 'env'>): boolean =>
+  isTerminal === true && stdin.isTTY === true && !isService(env);
+
+const isService = (env: CommandContext['env']): boolean =>
+  env['NOTIFY_SOCKET'] !== undefined || env['KUBERNETES_SERVICE_HOST'] !== undefined;
+
+/** How the log is written to standard output. */
+export function getLogFormat(
+  { format }: Settings['log'],
+  { isTerminal = false, env }: Pick<CommandContext, 'isTerminal' | 'env'>,
+): Pick<LoggerOptions, 'format' | 'style'> {
+  const isText = format === 'text' || (format === 'auto' && isTerminal && !isService(env));
+  if (!isText) return { format: 'json' };
+  return { format: 'text', ...(isTerminal && { style: getStyle(isTerminal, env) }) };
 }

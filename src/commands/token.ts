@@ -1,7 +1,7 @@
 import type { Client } from '../client/client.ts';
 import { SERVICE_ACCOUNT_TOKEN_FILE } from '../client/service-account-token.ts';
 import type { NonSettingVariable } from '../config/non-setting-variables.ts';
-import { type Command, type CommandContext, EXIT, UsageError, writeJson } from './command.ts';
+import { type Command, type CommandContext, UsageError, writeJson } from './command.ts';
 import { PROFILE_OPTION, withProfile, withServiceAccount } from './profile.ts';
 import { parseWebUrl } from './web-url.ts';
 
@@ -50,7 +50,6 @@ export const command: Command = {
     await (context.flag('service-account')
       ? withServiceAccount(context, readServiceAccountOptions(context), printToken)
       : withProfile(context, printToken));
-    return EXIT.ok;
   },
 };
 

@@ -1,5 +1,5 @@
 import { readPackageVersion } from '../lib/package-version.ts';
-import { type Command, EXIT, writeJson } from './command.ts';
+import { type Command, writeJson } from './command.ts';
 
 export const command: Command = {
   name: 'version',
@@ -11,6 +11,5 @@ export const command: Command = {
     const version = readPackageVersion();
     if (context.json) writeJson(context, { gatehouse: version, node, openssl });
     else context.stdout(`gatehouse ${version} (Node ${node}, OpenSSL ${openssl})\n`);
-    return EXIT.ok;
   },
 };

@@ -3,7 +3,7 @@ import { OAuthError } from '../client/errors.ts';
 import type { ServiceResponse } from '../client/service.ts';
 import { printable } from '../lib/printable.ts';
 import { type Caller, fetchCaller, formatTime } from './caller.ts';
-import { type Command, EXIT, writeJson } from './command.ts';
+import { type Command, writeJson } from './command.ts';
 import { PROFILE_OPTION, withProfile } from './profile.ts';
 
 export const command: Command = {
@@ -38,7 +38,6 @@ export const command: Command = {
       for (const [label, value] of lines)
         if (value !== undefined) context.stdout(`${String(label).padEnd(9)} ${printable(value)}\n`);
     });
-    return EXIT.ok;
   },
 };
 

@@ -1,6 +1,5 @@
 import { largest } from '../lib/extremes.ts';
 import { wrapText } from '../lib/wrap-text.ts';
-import type { ConfigProblem } from './problem.ts';
 
 interface ProblemList {
   /** The name of the configuration. */
@@ -87,4 +86,16 @@ export function formatProblem(problem: ConfigProblem): string {
 function formatSource({ line, from }: Pick<ConfigProblem, 'line' | 'from'>): string {
   const source = [from && `from ${from}`, line !== undefined && `line ${line}`].filter(Boolean).join(', ');
   return source === '' ? '' : ` (${source})`;
+}
+
+export interface ConfigProblem {
+  /** Such as `integrations[0].scope`; empty for the whole configuration. */
+  readonly path: string;
+  readonly message: string;
+  readonly line?: number;
+  readonly column?: number;
+  /** This line of the file, without secrets, where it helps to see it. */
+  readonly excerpt?: string;
+  /** The variable, flag or setting that the value comes from, if it is not in the file. */
+  readonly from?: string;
 }

@@ -2,13 +2,12 @@ import { dirname, resolve } from 'node:path';
 import * as z from 'zod';
 import { readFileBytes } from '../lib/read-file.ts';
 import { collectProblems, createDescriber, locateMessage } from './describe-finding.ts';
-import { type FileSetting, listFileSettings, listReloadedFiles } from './file-settings.ts';
-import { WHOLE_FILE } from './format-problems.ts';
+import { type FileSetting, listFileSettings, listReloadedFiles, resolveSecretFiles } from './file-settings.ts';
+import { type ConfigProblem, WHOLE_FILE } from './format-problems.ts';
 import { convertIssues } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
 import { parseForCrossChecks, parseForFileChecks } from './parse-invalid-settings.ts';
-import { parseYaml } from './parse-yaml.ts';
-import type { ConfigProblem } from './problem.ts';
+import { parseYaml, type YamlProblem } from './parse-yaml.ts';
 import { applyFile, createRawSettings, type Environment, type Finding, type RawSettings } from './raw-settings.ts';
 import {
   CROSS_CHECKS,
@@ -18,12 +17,10 @@ import {
   type Settings,
   type SettingsSections,
 } from './schema.ts';
-import { resolveSecretFiles } from './secret-files.ts';
 import { formatPath } from './setting-path.ts';
-import type { YamlProblem } from './yaml-problem.ts';
 
+export type { ConfigProblem } from './format-problems.ts';
 export { formatProblem, formatProblems, type ProblemStyle } from './format-problems.ts';
-export type { ConfigProblem } from './problem.ts';
 
 const DEFAULT_FILE = '/etc/gatehouse/gatehouse.yaml';
 const MAX_FILE_BYTES = 8 * 1_048_576;

@@ -16,8 +16,18 @@ import {
   parseValue,
   type RawSettings,
 } from './raw-settings.ts';
-import { comparePaths, formatPath, parsePath, type SettingPath } from './setting-path.ts';
-import { describeType, getAt, isObject, type Tree, type TreeList, type TreeObject } from './tree.ts';
+import {
+  comparePaths,
+  describeType,
+  formatPath,
+  getAt,
+  isObject,
+  parsePath,
+  type SettingPath,
+  type Tree,
+  type TreeList,
+  type TreeObject,
+} from './setting-path.ts';
 
 const PREFIX = 'GATEHOUSE_';
 

@@ -1,8 +1,7 @@
 import * as z from 'zod';
 import type { ParsedSections } from './cross-check.ts';
 import { CROSS_CHECKS, PARSE_OPTIONS, type Settings, type SettingsSections } from './schema.ts';
-import { formatPath, type SettingPath } from './setting-path.ts';
-import { getAt, isObject, type Tree, type TreeObject } from './tree.ts';
+import { formatPath, getAt, isObject, type SettingPath, type Tree, type TreeObject } from './setting-path.ts';
 
 /**
  * The valid parts of an invalid configuration, so that they can still be cross-checked: whole sections, and single

@@ -8,9 +8,8 @@ import {
   listSettingPaths,
 } from './known-settings.ts';
 import { parseYaml } from './parse-yaml.ts';
-import { formatPath, type SettingPath } from './setting-path.ts';
+import { formatPath, isObject, type SettingPath, type Tree, type TreeObject } from './setting-path.ts';
 import { substitute } from './substitute.ts';
-import { isObject, type Tree, type TreeObject } from './tree.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 

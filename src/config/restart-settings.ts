@@ -1,7 +1,6 @@
 import { getKnownSettings, type KnownSetting, settingAt } from './known-settings.ts';
 import type { Settings } from './schema.ts';
-import { formatPath, parsePath, type SettingPath } from './setting-path.ts';
-import { isObject } from './tree.ts';
+import { formatPath, isObject, parsePath, type SettingPath } from './setting-path.ts';
 
 type Group = Readonly<Record<string, unknown>>;
 

@@ -1,7 +1,13 @@
 import { getJsonSchema, type JsonSchema } from '../../src/config/known-settings.ts';
 import type { Settings } from '../../src/config/schema.ts';
-import { formatPath, type SettingPath } from '../../src/config/setting-path.ts';
-import { getAt, isObject, type Tree, type TreeObject } from '../../src/config/tree.ts';
+import {
+  formatPath,
+  getAt,
+  isObject,
+  type SettingPath,
+  type Tree,
+  type TreeObject,
+} from '../../src/config/setting-path.ts';
 import { testPasswordHash } from '../support/test-gateway.ts';
 
 /** Matches any entry of a list or record in a path. */

@@ -3,8 +3,7 @@ import { settingAt } from '../../src/config/known-settings.ts';
 import { loadSettings } from '../../src/config/load.ts';
 import { findRestartChanges } from '../../src/config/restart-settings.ts';
 import type { Settings } from '../../src/config/schema.ts';
-import { formatPath, type SettingPath } from '../../src/config/setting-path.ts';
-import { getAt, type Tree, type TreeObject } from '../../src/config/tree.ts';
+import { formatPath, getAt, type SettingPath, type Tree, type TreeObject } from '../../src/config/setting-path.ts';
 import { createBase, LEAVES, listPlaces } from './every-setting.ts';
 
 /** Not `structuredClone`: settings contain functions. */
