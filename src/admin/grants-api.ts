@@ -12,12 +12,11 @@ import {
 import type { JsonResponse } from '../http/json-response.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
-import type { Logger } from '../observability/logger.ts';
+import type { LogFields, Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import type { GrantFilter, GrantPage, GrantPrefix, GrantQuery } from '../ports/grant-index.ts';
+import type { GrantFilter, GrantPrefix, GrantQuery } from '../ports/grant-index.ts';
 import type { Store, StoredRecord } from '../ports/store.ts';
 import { readMessageBody } from './node-request.ts';
-import { createErrorResponse } from './responses.ts';
 
 export interface AdminApiDeps {
   readonly store: Store;
@@ -25,7 +24,7 @@ export interface AdminApiDeps {
   readonly now: () => number;
   /** Seconds that a revocation of a client or an identity must be kept. */
   readonly longestGrant: () => number;
-  /** An integration, or a client of a trusted issuer: `<issuer>/<client id>`. */
+  /** Whether this is an integration, or a client of a trusted issuer: `<issuer>/<client id>`. */
   readonly hasClient: (clientId: string) => boolean;
   /** Whether URLs are clients of their own with the settings of this integration. */
   readonly hasDocumentClients: (clientId: string) => boolean;
@@ -36,11 +35,11 @@ export interface AdminApiDeps {
   readonly getForeignIdentity: (issuer: string, subject: string) => string;
   /** All identities with this user name or email address. Throws a `Fault` when a directory is unreachable. */
   readonly findIdentities: (attribute: 'userName' | 'email', value: string) => Promise<readonly string[]>;
-  /** A user of a directory who is disabled there. Throws a `Fault` when it is unreachable. */
+  /** Whether this user is disabled in the directory. Throws a `Fault` when the directory is unreachable. */
   readonly isDisabled: (identity: string) => Promise<boolean>;
 }
 
-/** An authenticated request. */
+/** A request whose sender has been authenticated. */
 export interface AdminRequest {
   readonly method: string;
   /** Below /admin/v1, such as /grants. */
@@ -49,7 +48,7 @@ export interface AdminRequest {
   /** Its body selects what to revoke, unless there is a `selection`. */
   readonly request?: IncomingMessage;
   readonly selection?: JsonObject;
-  /** Of a list: read further pages until `limit` grants are found, or for this time (milliseconds). */
+  /** A list reads further pages until `limit` grants are found, or for this time (milliseconds). */
   readonly searchTime?: number;
   /** The operator's name for the audit log. */
   readonly by: string;
@@ -60,7 +59,7 @@ export interface AdminRequest {
 /** Who revokes, for the audit log. */
 type Operator = Pick<AdminRequest, 'by' | 'from'>;
 
-/** What grants can be found by. */
+/** Members and parameters by which grants can be found. */
 const SELECTORS = ['identity', 'name', 'email', 'serial', 'fingerprint', 'subject'] as const;
 interface GrantSelector {
   readonly field: (typeof SELECTORS)[number];
@@ -184,12 +183,6 @@ function readPrefix(
   return { field: selector.field as GrantPrefix['field'], text };
 }
 
-/** In an iteration of its own: the embedded store reads synchronously, in the process that may also serve clients. */
-async function readPage({ store }: AdminApiDeps, query: GrantQuery): Promise<GrantPage> {
-  await nextIteration();
-  return store.grantIndex.list(query);
-}
-
 let lastSearch: Promise<unknown> = Promise.resolve();
 
 /** All searches together read one page per iteration of the event loop. Revocations do not wait for searches. */
@@ -257,17 +250,15 @@ async function revokeOne(deps: AdminApiDeps, id: string, operator: Operator): Pr
     await revokeUnread(deps, id, operator);
     throw notFound('No grant has this id.');
   }
-  const { record } = found;
-  await revokeGrant(deps, record);
-  deps.log.audit('admin_action', {
-    act: 'revoke_grant',
-    ...operator,
-    grant: id,
-    client: record.clientId,
-    identity: record.identity,
-    name: record.profile?.name,
-  });
+  await revokeFound(deps, found.record, operator);
   return { status: 200, body: { ended: id } };
+}
+
+async function revokeFound(deps: AdminApiDeps, grant: Grant, operator: Operator, details?: LogFields): Promise<void> {
+  await revokeGrant(deps, grant);
+  const { id, clientId, identity, profile } = grant;
+  const fields = { grant: id, client: clientId, identity, name: profile?.name, ...details };
+  deps.log.audit('admin_action', { act: 'revoke_grant', ...operator, ...fields });
 }
 
 /** A missing record may have been tampered with and may be restored later: revoke the grant anyway. */
@@ -298,7 +289,8 @@ async function revokeMany(deps: AdminApiDeps, adminRequest: AdminRequest): Promi
   const { of: kind, ...subject } = holder;
   const ended = 'clientId' in subject ? { client: subject.clientId } : subject;
   deps.log.audit('admin_action', { act: `revoke_all_of_${kind}`, ...operator, ...ended });
-  const isDisabled = holder.of === 'identity' && (await isKnownDisabled(deps, holder.identity));
+  // If the directory is unreachable, the revocation has succeeded all the same.
+  const isDisabled = holder.of === 'identity' && (await deps.isDisabled(holder.identity).catch(() => false));
   return {
     status: 200,
     body: {
@@ -311,11 +303,7 @@ async function revokeMany(deps: AdminApiDeps, adminRequest: AdminRequest): Promi
   };
 }
 
-/** False where it is unknown: the revocation has succeeded. */
-const isKnownDisabled = (deps: AdminApiDeps, identity: string): Promise<boolean> =>
-  deps.isDisabled(identity).catch(() => false);
-
-/** One token of a trusted issuer. Until when it is valid is not known here. */
+/** Revokes one token of a trusted issuer. The admin API does not know until when it is valid. */
 async function revokeForeignToken(
   deps: AdminApiDeps,
   { issuer, jti }: ForeignToken,
@@ -326,40 +314,41 @@ async function revokeForeignToken(
   return { status: 200, body: { ended: { issuer, jti } } };
 }
 
-/** The grants that were issued for a certificate, one by one. Its identity may have others. */
+/** Revokes the grants that were issued for a certificate, one by one. Its identity may have others. */
 async function revokeFiltered(deps: AdminApiDeps, filter: GrantFilter, operator: Operator): Promise<JsonResponse> {
-  const grants = await findLiveGrants(deps, { filter });
-  for (const grant of grants) {
-    await revokeGrant(deps, grant);
-    deps.log.audit('admin_action', {
-      act: 'revoke_grant',
-      ...operator,
-      grant: grant.id,
-      client: grant.clientId,
-      identity: grant.identity,
-      name: grant.profile?.name,
-      ...(grant.certificate && certificateFields(grant.certificate)),
-    });
-  }
+  const grants = await findLiveGrants(deps, filter);
+  for (const grant of grants)
+    await revokeFound(deps, grant, operator, grant.certificate && certificateFields(grant.certificate));
   return { status: 200, body: { ended: filter, live_grants: grants.length } };
 }
 
-/** Of a scan through all grants: at least two thousand grants each, or a few hundred on Redis. */
+/** Calls `visit` with the live grants of a query, some perhaps twice. Returns false if there are more pages than this. */
+async function visitLiveGrants(
+  deps: AdminApiDeps,
+  query: Pick<GrantQuery, 'identity' | 'filter'>,
+  maxPages: number,
+  visit: (grant: Grant) => void,
+): Promise<boolean> {
+  let after: string | undefined;
+  for (let pages = 0; pages < maxPages; pages += 1) {
+    // In an iteration of its own: the embedded store reads synchronously, in the process that may also serve clients.
+    await nextIteration();
+    const cursor = after !== undefined && { after };
+    const { grants, next } = await deps.store.grantIndex.list({ ...query, limit: MAX_LIMIT, ...cursor });
+    for (const grant of grants) if (formatGrant(deps, grant).state === 'live') visit(grant);
+    if (next === undefined) return true;
+    after = next;
+  }
+  return false;
+}
+
+/** Pages of a scan through all grants: a page reads at least two thousand grants, or a few hundred on Redis. */
 const MAX_SCAN_PAGES = 100_000;
 
-async function findLiveGrants(deps: AdminApiDeps, query: Pick<GrantQuery, 'filter'>): Promise<readonly Grant[]> {
+async function findLiveGrants(deps: AdminApiDeps, filter: GrantFilter): Promise<readonly Grant[]> {
   const live = new Map<string, Grant>();
-  let after: string | undefined;
-  for (let pages = 0; pages < MAX_SCAN_PAGES; pages += 1) {
-    const page = await readPage(deps, {
-      ...query,
-      limit: MAX_LIMIT,
-      ...(after !== undefined && { after }),
-    });
-    for (const grant of page.grants) if (formatGrant(deps, grant).state === 'live') live.set(grant.id, grant);
-    if (page.next === undefined) return [...live.values()];
-    after = page.next;
-  }
+  if (await visitLiveGrants(deps, { filter }, MAX_SCAN_PAGES, (grant) => live.set(grant.id, grant)))
+    return [...live.values()];
   throw new AdminResponseError(
     createErrorResponse(503, 'temporarily_unavailable', 'There are too many grants to search; nothing was revoked.'),
   );
@@ -371,15 +360,8 @@ const MAX_PAGES = 100;
 async function countLiveGrants(deps: AdminApiDeps, holder: GrantHolder): Promise<number | undefined> {
   if (holder.of !== 'identity') return undefined;
   const live = new Set<string>();
-  let after: string | undefined;
-  for (let pages = 0; pages < MAX_PAGES; pages += 1) {
-    const query = { identity: holder.identity, limit: MAX_LIMIT, ...(after !== undefined && { after }) };
-    const { grants, next } = await readPage(deps, query);
-    for (const grant of grants) if (formatGrant(deps, grant).state === 'live') live.add(grant.id);
-    if (next === undefined) return live.size;
-    after = next;
-  }
-  return undefined;
+  const query = { identity: holder.identity };
+  return (await visitLiveGrants(deps, query, MAX_PAGES, ({ id }) => live.add(id))) ? live.size : undefined;
 }
 
 interface ForeignToken {
@@ -414,7 +396,7 @@ async function resolveSelection(deps: AdminApiDeps, members: JsonObject): Promis
   return { holder: { of: 'identity', identity: await findIdentityInGrants(deps, field, filter) } };
 }
 
-/** A trusted issuer, or one token or subject of it. */
+/** Reads the selection of a trusted issuer, or of one of its tokens or subjects. */
 function readIssuerSelection(deps: AdminApiDeps, members: JsonObject): Selection {
   const { issuer, jti, subject, ...others } = members;
   if (Object.keys(others).length > 0 || (jti !== undefined && subject !== undefined))
@@ -437,7 +419,7 @@ const SELECTION_PROBLEM = `The body must have exactly one of client, issuer, ${S
 
 /** The only identity whose live grants have this name or address: a directory may not be able to find users by it. */
 async function findIdentityInGrants(deps: AdminApiDeps, field: 'name' | 'email', filter: GrantFilter): Promise<string> {
-  const grants = await findLiveGrants(deps, { filter });
+  const grants = await findLiveGrants(deps, filter);
   const identities = [...new Set(grants.map(({ identity }) => identity))];
   const [identity] = identities;
   if (identity === undefined)
@@ -448,7 +430,7 @@ async function findIdentityInGrants(deps: AdminApiDeps, field: 'name' | 'email',
   return identity;
 }
 
-/** The caller must choose one of them. */
+/** The caller must choose one of the identities. */
 const ambiguous = (identities: readonly string[]): AdminResponseError =>
   new AdminResponseError({
     status: 409,
@@ -495,6 +477,17 @@ function formatGrant(deps: AdminApiDeps, grant: Grant) {
     ...(grant.revokedAt !== undefined && { revoked: Math.floor(grant.revokedAt) }),
   };
 }
+
+export const createErrorResponse = (
+  status: number,
+  error: string,
+  error_description?: string,
+  headers: Readonly<Record<string, string>> = {},
+): JsonResponse => ({
+  status,
+  body: { error, ...(error_description !== undefined && { error_description }) },
+  headers,
+});
 
 class AdminResponseError extends Error {
   readonly response: JsonResponse;

@@ -1,8 +1,10 @@
 import { constants } from 'node:crypto';
+import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { createServer as createSecureServer, Server as SecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { JsonResponse } from '../http/json-response.ts';
+import { createJsonReply, type Reply } from '../http/reply.ts';
 import { singleFlight, withTimeout } from '../lib/promises.ts';
 import { SERVER_TLS_POLICY } from '../lib/tls-policy.ts';
 import { EXPOSITION_CONTENT_TYPE } from '../observability/exposition.ts';
@@ -11,18 +13,9 @@ import { createReportLimiter, throttleReports } from '../observability/report-li
 import { Fault } from '../ports/fault.ts';
 import { type AdminCredentials, authenticateAdmin } from './authenticate.ts';
 import { limitConnections } from './connection-limit.ts';
-import type { AdminRequest } from './grants-api.ts';
+import { type AdminRequest, createErrorResponse } from './grants-api.ts';
 import { createHostCheck } from './host-check.ts';
-import { sendJson } from './node-request.ts';
-import {
-  createErrorResponse,
-  FROM_BROWSER,
-  METHOD_NOT_ALLOWED,
-  MISDIRECTED,
-  READ_ONLY,
-  STORE_NOT_READY,
-  UNAUTHENTICATED,
-} from './responses.ts';
+import { sendReply } from './node-request.ts';
 
 export interface ReadinessCheck {
   readonly name: string;
@@ -39,9 +32,8 @@ export interface CheckResult {
 /** Serves the paths at and below `/console`. The host has been checked. */
 export type HandleConsole = (
   request: IncomingMessage,
-  response: ServerResponse,
   runChecks: () => Promise<readonly CheckResult[]>,
-) => Promise<void>;
+) => Promise<Reply>;
 
 interface AdminListenerOptions extends AdminCredentials {
   readonly host: string;
@@ -85,7 +77,9 @@ export async function openAdminListener(options: AdminListenerOptions) {
   const connections = limitConnections(server, MAX_CONNECTIONS);
   const isAllowedHost = createHostCheck([host, ...(options.hostNames ?? [])], () => certificate);
   server.on('request', createRequestHandler(options, isAllowedHost));
-  await listen(server, host, port);
+  server.listen(port, host);
+  await once(server, 'listening');
+  server.on('error', () => {});
   return {
     port: (server.address() as AddressInfo).port,
     /** Uses renewed certificates. Throws, and keeps the old ones, when they cannot be used. */
@@ -149,16 +143,16 @@ function createRequestHandler(
     metrics &&
     singleFlight(async () => {
       try {
-        return await metrics(await getCheckResults());
+        return createMetricsReply(await metrics(await getCheckResults()));
       } catch (error) {
         log?.error('metrics_failed', errorFields(error));
-        return createErrorResponse(500, 'server_error');
+        return createErrorReply(500, 'server_error');
       }
     });
   const reportExposedToken = createExposedTokenReporter(log);
   const reportHost = createHostReporter(log);
 
-  const checkReadiness = async (request: IncomingMessage, query: string): Promise<JsonResponse> => {
+  const checkReadiness = async (request: IncomingMessage, query: string): Promise<Reply> => {
     // As in Kubernetes' own components.
     const excluded = new URLSearchParams(query).getAll('exclude');
     // Excluded checks are not run: a store that does not respond must not delay the probe.
@@ -166,41 +160,35 @@ function createRequestHandler(
     const isReady = results.every(({ problem }) => problem === undefined);
     const isVerbose =
       (query.split('&').includes('verbose') || !isReady) && isAllowedHost(request) && !isFromBrowser(request);
-    return {
+    return createJsonReply({
       status: isReady ? 200 : 503,
       body: { status: isReady ? 'ready' : 'not ready', ...(isVerbose && { checks: results }) },
-    };
+    });
   };
 
   /** Authenticates first: unauthenticated clients get the same response for every path. */
-  const handleAdminPath = async (request: IncomingMessage, path: string, query: string): Promise<JsonResponse> => {
+  const handleAdminPath = async (request: IncomingMessage, path: string, query: string): Promise<Reply> => {
     const { method = '' } = request;
     try {
       const identity = authenticateAdmin(request, options, reportExposedToken);
       if (identity === undefined) return UNAUTHENTICATED;
       if (identity.role === 'viewer' && method !== 'GET' && method !== 'HEAD') return READ_ONLY;
       if (handleAdminRequest === undefined) return STORE_NOT_READY;
-      return await handleAdminRequest({
-        method,
-        path,
-        query: new URLSearchParams(query),
-        request,
-        by: identity.name,
-        from: request.socket.remoteAddress,
-      });
+      const { name: by } = identity;
+      const from = request.socket.remoteAddress;
+      const adminRequest = { method, path, query: new URLSearchParams(query), request, by, from };
+      return createJsonReply(await handleAdminRequest(adminRequest));
     } catch (error) {
       if (error instanceof Fault) return STORE_NOT_READY;
       // Without path and body: they may identify users.
       log?.error('admin_request_failed', { method, ...errorFields(error) });
-      return createErrorResponse(500, 'server_error', 'Internal error.');
+      return createErrorReply(500, 'server_error', 'Internal error.');
     }
   };
 
-  const respond = async (
-    request: IncomingMessage,
-    path: string,
-    query: string,
-  ): Promise<JsonResponse | HandleConsole | string> => {
+  const respond = async (request: IncomingMessage): Promise<Reply> => {
+    // RFC 3986 §3.4: a query may contain question marks.
+    const [, path = '', query = ''] = /^([^?]*)\??(.*)$/s.exec(request.url ?? '') ?? [];
     const isAdminPath = isAtOrBelow(ADMIN_PATH, path);
     const isConsolePath = handleConsole !== undefined && isAtOrBelow(CONSOLE_PATH, path);
     if (isAdminPath || isConsolePath || path === METRICS_PATH) {
@@ -208,31 +196,59 @@ function createRequestHandler(
         reportHost(request);
         return MISDIRECTED;
       }
-      if (isConsolePath) return handleConsole;
+      if (isConsolePath) return handleConsole(request, () => getCheckResults());
       if (isFromBrowser(request)) return FROM_BROWSER;
     }
     if (isAdminPath) return handleAdminPath(request, path.slice(ADMIN_PATH.length), query);
     if (request.method !== 'GET' && request.method !== 'HEAD') return METHOD_NOT_ALLOWED;
-    if (LIVENESS_PATHS.has(path)) return { status: 200, body: { status: 'alive' } };
+    if (LIVENESS_PATHS.has(path)) return ALIVE;
     if (READINESS_PATHS.has(path)) return checkReadiness(request, query);
     if (path === METRICS_PATH && scrape !== undefined) return scrape();
-    return createErrorResponse(404, 'not_found');
+    return createErrorReply(404, 'not_found');
   };
 
   return (request, response) => {
-    // RFC 3986 §3.4: a query may contain question marks.
-    const [, path = '', query = ''] = /^([^?]*)\??(.*)$/s.exec(request.url ?? '') ?? [];
-    void respond(request, path, query).then((result) => {
-      if (typeof result === 'string') sendMetrics(response, result);
-      else if (typeof result !== 'function') sendJson(response, result);
-      else
-        result(request, response, () => getCheckResults()).catch((error: unknown) => {
-          log?.error('admin_request_failed', errorFields(error));
-          response.destroy();
-        });
-    });
+    respond(request)
+      .then((reply) => sendReply(response, reply))
+      .catch((error: unknown) => {
+        log?.error('admin_request_failed', errorFields(error));
+        response.destroy();
+      });
   };
 }
+
+const createErrorReply = (...error: Parameters<typeof createErrorResponse>): Reply =>
+  createJsonReply(createErrorResponse(...error));
+
+const ALIVE = createJsonReply({ status: 200, body: { status: 'alive' } });
+const METHOD_NOT_ALLOWED = createErrorReply(405, 'method_not_allowed', undefined, { allow: 'GET, HEAD' });
+/** RFC 9110 §15.5.20. */
+const MISDIRECTED = createErrorReply(
+  421,
+  'misdirected_request',
+  'The admin listener does not serve this host name; use an IP address, or add the name to admin.hostNames and restart gatehouse.',
+);
+const FROM_BROWSER = createErrorReply(403, 'access_denied', 'Requests from web pages are not accepted.');
+const UNAUTHENTICATED = createErrorReply(
+  401,
+  'invalid_token',
+  'Send the admin token as Authorization: Bearer, or a client certificate issued by admin.tls.clientCa.',
+  { 'www-authenticate': 'Bearer realm="gatehouse administration"' },
+);
+const READ_ONLY = createErrorReply(403, 'access_denied', 'This credential may view grants, not revoke them.');
+const STORE_NOT_READY = createErrorReply(503, 'temporarily_unavailable', 'The store has not been reached yet.', {
+  'retry-after': '1',
+});
+
+const createMetricsReply = (body: string): Reply => ({
+  status: 200,
+  headers: {
+    'content-type': EXPOSITION_CONTENT_TYPE,
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+  },
+  body,
+});
 
 const isAtOrBelow = (base: string, path: string): boolean => path === base || path.startsWith(`${base}/`);
 
@@ -278,22 +294,3 @@ async function runCheck(readinessCheck: ReadinessCheck): Promise<CheckResult> {
     return { name, status: 'failed', problem: (error as Error).message };
   }
 }
-
-function sendMetrics(response: ServerResponse, text: string): void {
-  response.writeHead(200, {
-    'content-type': EXPOSITION_CONTENT_TYPE,
-    'content-length': Buffer.byteLength(text),
-    'cache-control': 'no-store',
-    'x-content-type-options': 'nosniff',
-  });
-  response.end(response.req.method === 'HEAD' ? '' : text);
-}
-
-const listen = (server: Server, host: string, port: number): Promise<void> =>
-  new Promise((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(port, host, () => {
-      server.off('error', reject).on('error', () => {});
-      resolve();
-    });
-  });

@@ -1,6 +1,5 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { JsonResponse } from '../http/json-response.ts';
-import { createJsonReply } from '../http/reply.ts';
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { Reply } from '../http/reply.ts';
 import type { BodyReadResult } from '../http/service-request.ts';
 
 /* The admin listener is a server of Node. */
@@ -30,9 +29,12 @@ export function readMessageBody(request: IncomingMessage, maxBytes: number, seco
   });
 }
 
-export function sendJson(response: ServerResponse, jsonResponse: JsonResponse): void {
+export function sendReply(response: ServerResponse, { status, headers, body = '', close = false }: Reply): void {
   if (response.headersSent || response.destroyed) return;
-  const { status, headers, body = '' } = createJsonReply(jsonResponse);
-  response.writeHead(status, { ...headers, 'content-length': Buffer.byteLength(body) });
+  response.writeHead(status, {
+    ...(headers as OutgoingHttpHeaders),
+    'content-length': Buffer.byteLength(body),
+    ...(close && { connection: 'close' }),
+  });
   response.end(response.req.method === 'HEAD' ? undefined : body);
 }

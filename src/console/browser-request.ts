@@ -1,30 +1,27 @@
 import type { IncomingMessage } from 'node:http';
 import { TLSSocket } from 'node:tls';
 import { parseCookies } from '../pages/cookies.ts';
-import { CONSOLE_PATH, type ConsolePath } from './context.ts';
+import { CONSOLE_PATH, type ConsolePath, type ConsoleRequest } from './context.ts';
 import { isCookieValue } from './sessions.ts';
 
 /** A request, and what is known about the browser. */
-export interface BrowserRequest {
+export interface BrowserRequest extends Pick<ConsoleRequest, 'query' | 'peer' | 'runChecks'> {
   readonly request: IncomingMessage;
   readonly method: string;
   /** Below `/console`; may be unknown. */
   readonly path: ConsolePath;
-  readonly query: URLSearchParams;
   /** The origin of the console, as the browser sees it. */
   readonly origin: string;
-  readonly peer: string;
   readonly isSecure: boolean;
   readonly cookieName: string;
   /** A well-formed cookie: of a session, or of a browser that has not signed in. */
   readonly cookie: string | undefined;
 }
 
-export type BrowserRequestRefusal = 'host_invalid' | 'not_encrypted';
-
 export function readBrowserRequest(
   request: IncomingMessage,
-): BrowserRequest | { readonly refused: BrowserRequestRefusal } {
+  runChecks: BrowserRequest['runChecks'],
+): BrowserRequest | { readonly refused: 'host_invalid' | 'not_encrypted' } {
   const { socket, method = '', url = '', headers } = request;
   const isSecure = socket instanceof TLSSocket;
   const peer = socket.remoteAddress ?? '';
@@ -45,6 +42,7 @@ export function readBrowserRequest(
     query: new URLSearchParams(at < 0 ? '' : url.slice(at + 1)),
     origin,
     peer,
+    runChecks,
     isSecure,
     cookieName,
     // With two cookies of this name, one was set by another service on this host: neither can be trusted.

@@ -1,19 +1,15 @@
-import type { IncomingMessage } from 'node:http';
 import type { AdminIdentity } from '../admin/authenticate.ts';
 import type { HandleConsole } from '../admin/listener.ts';
 import { readMessageBody } from '../admin/node-request.ts';
+import type { Reply } from '../http/reply.ts';
 import { singleFlight } from '../lib/promises.ts';
 import { errorFields } from '../observability/logger.ts';
 import { isNavigation } from '../pages/fetch-metadata.ts';
 import { type FormFields, readForm } from '../pages/form.ts';
 import { Fault } from '../ports/fault.ts';
-import {
-  type BrowserRequest,
-  type BrowserRequestRefusal,
-  getReturnUrl,
-  isFromConsole,
-  readBrowserRequest,
-} from './browser-request.ts';
+import { showAudit } from './audit.ts';
+import { type BrowserRequest, getReturnUrl, isFromConsole, readBrowserRequest } from './browser-request.ts';
+import { showConfiguration } from './configuration.ts';
 import {
   type ConsoleDeps,
   type ConsoleFormHandler,
@@ -23,16 +19,13 @@ import {
   type ConsoleResponse,
   urlFor,
 } from './context.ts';
-import { showAudit } from './handlers/audit.ts';
-import { showConfiguration } from './handlers/configuration.ts';
-import { showExplanation } from './handlers/explain.ts';
-import { confirmRevocation, getRevocationSubject, revoke, showGrant, showGrants } from './handlers/grants.ts';
-import { showFigures, showOverview } from './handlers/overview.ts';
-import { showRefusal, showRefusals } from './handlers/refusals.ts';
+import { showExplanation } from './explain.ts';
+import { confirmRevocation, getRevocationSubject, READ_ONLY, revoke, showGrant, showGrants } from './grants.ts';
 import { History } from './history.ts';
-import { type ConsoleReply, sendReply } from './responses.ts';
+import { showFigures, showOverview } from './overview.ts';
+import { showRefusal, showRefusals } from './refusals.ts';
 import { ConsoleSignIn, type ConsoleSignInOptions } from './sign-in.ts';
-import { noticePage, renderPage } from './views/layout.ts';
+import { createPageReply, createReply, createRetryHeaders, noticePage } from './views/layout.ts';
 import { SCRIPT } from './views/script.ts';
 import { createStylesheet } from './views/style.ts';
 
@@ -75,7 +68,7 @@ export class Console {
   readonly #options: ConsoleOptions;
   readonly #signIn: ConsoleSignIn;
   readonly #history = new History();
-  readonly #assets: ReadonlyMap<string, Pick<ConsoleReply, 'type' | 'text'>>;
+  readonly #assets: ReadonlyMap<string, Reply>;
   readonly #sample: (isWatched: boolean) => Promise<void>;
   readonly #timer: NodeJS.Timeout;
 
@@ -84,17 +77,18 @@ export class Console {
     this.#options = options;
     this.#signIn = new ConsoleSignIn(options);
     this.#assets = new Map([
-      ['/console.css', { type: 'text/css', text: createStylesheet(options.accent) }],
-      ['/console.js', { type: 'text/javascript', text: SCRIPT }],
+      ['/console.css', createAsset('text/css', createStylesheet(options.accent))],
+      ['/console.js', createAsset('text/javascript', SCRIPT)],
     ]);
     this.#sample = singleFlight(async (isWatched: boolean) => this.#history.add(await getSnapshot(isWatched), now()));
     this.#sampleInBackground();
     this.#timer = setInterval(() => this.#sampleInBackground(), SAMPLE_INTERVAL_MS).unref();
   }
 
-  readonly handle: HandleConsole = async (request, response, runChecks) => {
+  readonly handle: HandleConsole = async (request, runChecks) => {
     const reply = await this.#respondOrReport(request, runChecks);
-    sendReply(request, response, reply);
+    // The rest of an unread body must not be parsed as the next request.
+    return { ...reply, close: request.method === 'POST' && !request.complete };
   };
 
   close(): void {
@@ -110,24 +104,23 @@ export class Console {
     this.#sampleIfDue(false).catch((error: unknown) => this.#options.log.error('console_failed', errorFields(error)));
   }
 
-  async #respondOrReport(request: IncomingMessage, runChecks: ConsoleRequest['runChecks']): Promise<ConsoleReply> {
+  async #respondOrReport(...[request, runChecks]: Parameters<HandleConsole>): Promise<Reply> {
     try {
-      const received = readBrowserRequest(request);
-      if ('refused' in received) return REFUSALS[received.refused];
-      return await this.#respond(received, runChecks);
+      const received = readBrowserRequest(request, runChecks);
+      return 'refused' in received ? REFUSALS[received.refused] : await this.#respond(received);
     } catch (error) {
       this.#options.log.error('console_failed', errorFields(error));
       if (!(error instanceof Fault))
         return createNotice(500, 'Internal error', 'The log has the details: console_failed.');
       const text = 'The store or a directory is unreachable. Try again.';
-      return { ...createNotice(503, 'Temporarily unavailable', text), retryAfter: error.retryAfter };
+      return createNotice(503, 'Temporarily unavailable', text, createRetryHeaders(error.retryAfter));
     }
   }
 
-  async #respond(received: BrowserRequest, runChecks: ConsoleRequest['runChecks']): Promise<ConsoleReply> {
+  async #respond(received: BrowserRequest): Promise<Reply> {
     const { path, method, request } = received;
     const asset = this.#assets.get(path);
-    if (asset !== undefined) return isFromConsole(received) ? { status: 200, ...asset } : { status: 403 };
+    if (asset !== undefined) return isFromConsole(received) ? asset : createReply(403);
     const route = ROUTES.get(path) ?? {};
     const canGet = route.get !== undefined || path === '/sign-in';
     const canPost = route.post !== undefined || this.#signIn.hasForm(path);
@@ -135,30 +128,23 @@ export class Console {
     if (!canGet && !canPost) return createNotice(404, 'Page not found', 'The console has no such page.');
     if (isBackground ? !isFromConsole(received) : !isNavigation(request.headers))
       return createNotice(403, 'Request not accepted', 'Open the console in its own browser window.');
-    if (method === 'POST' && canPost) return this.#submitForm(received, route, runChecks);
+    if (method === 'POST' && canPost) return this.#submitForm(received, route);
     if ((method !== 'GET' && method !== 'HEAD') || !canGet) {
       const allow = [canGet && 'GET, HEAD', canPost && 'POST'].filter(Boolean).join(', ');
-      return {
-        ...createNotice(405, 'Method not allowed', 'Use the links and buttons of the console.'),
-        allow,
-      };
+      return createNotice(405, 'Method not allowed', 'Use the links and buttons of the console.', { allow });
     }
     if (route.get === undefined) return this.#signIn.showPage(received);
     const identity = this.#signIn.findIdentity(received, !isBackground);
     if (identity === undefined)
       return isBackground
-        ? { status: 401 }
-        : { status: 303, location: urlFor('/sign-in', { next: getReturnUrl(received) }) };
+        ? createReply(401)
+        : createReply(303, { location: urlFor('/sign-in', { next: getReturnUrl(received) }) });
     if (path === '' || isBackground) await this.#sampleIfDue(true);
-    const consoleRequest = this.#createRequest(received, identity, runChecks);
+    const consoleRequest = this.#createRequest(received, identity);
     return toReply(consoleRequest, path, await route.get(consoleRequest));
   }
 
-  async #submitForm(
-    received: BrowserRequest,
-    { post, getSubject }: Route,
-    runChecks: ConsoleRequest['runChecks'],
-  ): Promise<ConsoleReply> {
+  async #submitForm(received: BrowserRequest, { post, getSubject }: Route): Promise<Reply> {
     // All browsers send it with forms; a client without it is not one.
     const { request: message, origin } = received;
     if (message.headers.origin === undefined) return FORM_REJECTED;
@@ -172,18 +158,13 @@ export class Console {
     const signInReply = this.#signIn.submit(received, fields);
     if (signInReply !== undefined) return signInReply;
     const identity = this.#signIn.findIdentity(received, true);
-    if (identity === undefined || post === undefined) return { status: 303, location: urlFor('/sign-in') };
-    if (identity.role !== 'operator')
-      return createNotice(403, 'Read-only access', 'You signed in as a viewer: you cannot revoke grants.');
-    const request = this.#createRequest(received, identity, runChecks);
+    if (identity === undefined || post === undefined) return createReply(303, { location: urlFor('/sign-in') });
+    if (identity.role !== 'operator') return createPageReply(READ_ONLY);
+    const request = this.#createRequest(received, identity);
     return toReply(request, received.path, await post(request, fields));
   }
 
-  #createRequest(
-    { query, peer, cookie = '' }: BrowserRequest,
-    identity: AdminIdentity,
-    runChecks: ConsoleRequest['runChecks'],
-  ): ConsoleRequest {
+  #createRequest({ query, peer, runChecks, cookie = '' }: BrowserRequest, identity: AdminIdentity): ConsoleRequest {
     return {
       deps: this.#options,
       identity,
@@ -196,13 +177,13 @@ export class Console {
   }
 }
 
-const createNotice = (status: number, title: string, text: string): ConsoleReply => ({
-  status,
-  type: 'text/html',
-  text: renderPage(noticePage(title, text)),
-});
+const createAsset = (type: string, text: string): Reply =>
+  createReply(200, { 'content-type': `${type}; charset=utf-8` }, text);
 
-const REFUSALS: Readonly<Record<BrowserRequestRefusal, ConsoleReply>> = {
+const createNotice = (status: number, title: string, text: string, headers?: Reply['headers']): Reply =>
+  createPageReply(noticePage(title, text, status), headers);
+
+const REFUSALS = {
   host_invalid: createNotice(403, 'Host not valid', 'The request names no valid host.'),
   not_encrypted: createNotice(
     403,
@@ -217,8 +198,8 @@ const FORM_REJECTED = createNotice(
   'It was not submitted by this console, or the page was open for too long. Open the page again and retry.',
 );
 
-function toReply(request: ConsoleRequest, path: ConsolePath, response: ConsoleResponse): ConsoleReply {
-  if ('redirect' in response) return { status: 303, location: response.redirect };
-  if ('fragment' in response) return { status: 200, type: 'text/html', text: response.fragment.markup };
-  return { status: response.status ?? 200, type: 'text/html', text: renderPage(response, { request, path }) };
+function toReply(request: ConsoleRequest, path: ConsolePath, response: ConsoleResponse): Reply {
+  if ('redirect' in response) return createReply(303, { location: response.redirect });
+  if ('fragment' in response) return createAsset('text/html', response.fragment.markup);
+  return createPageReply(response, {}, { request, path });
 }

@@ -3,6 +3,7 @@ import type { AdminApiDeps } from '../admin/grants-api.ts';
 import type { CheckResult } from '../admin/listener.ts';
 import type { Settings } from '../config/schema.ts';
 import type { Integration } from '../domain/integration.ts';
+import type { Scope } from '../domain/scope.ts';
 import type { GatewayStatus } from '../observability/gateway-status.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Snapshot } from '../observability/metric-registry.ts';
@@ -10,7 +11,7 @@ import type { RecentEventsQuery, RecentEventsResult } from '../observability/rec
 import type { FormFields } from '../pages/form.ts';
 import type { Markup } from '../pages/views/html.ts';
 import type { ReplicaStatus } from '../ports/store.ts';
-import type { ExplainContext } from '../proxy/policy/explain.ts';
+import { type ExplainContext, type Explanation, explain } from '../proxy/policy/explain.ts';
 import type { History } from './history.ts';
 
 export interface ConsoleDeps {
@@ -57,12 +58,8 @@ export interface ConsolePage {
   readonly body: Markup;
 }
 
-/** Without a layout around it. */
-interface ConsoleFragment {
-  readonly fragment: Markup;
-}
-
-export type ConsoleResponse = ConsolePage | ConsoleFragment | { readonly redirect: string };
+/** A fragment has no layout around it. */
+export type ConsoleResponse = ConsolePage | { readonly fragment: Markup } | { readonly redirect: string };
 
 /** A request of a signed-in operator or viewer. */
 export interface ConsoleRequest {
@@ -83,3 +80,31 @@ export type ConsoleFormHandler = (request: ConsoleRequest, fields: FormFields) =
 export const CONSOLE_PATH = '/console';
 export const urlFor = (path: ConsolePath, query?: Readonly<Record<string, string>>): string =>
   `${CONSOLE_PATH}${path}${query === undefined ? '' : `?${new URLSearchParams(query).toString()}`}`;
+
+/** Recent events on one page. */
+export const MAX_RECENT = 100;
+export const MAX_SEARCH_TEXT = 256;
+export const readSearchText = (query: URLSearchParams): string =>
+  (query.get('q') ?? '').trim().slice(0, MAX_SEARCH_TEXT);
+
+interface ExplainedRequest {
+  readonly method: string;
+  readonly path: string;
+  /** Omitted or empty: the host of `publicUrl`. */
+  readonly host?: string;
+  readonly client: string | undefined;
+  readonly scope: Scope | undefined;
+}
+
+/** What the proxy decides about a request with the configuration in use. */
+export function explainRequest(deps: ConsoleDeps, { host, client, scope, ...request }: ExplainedRequest): Explanation {
+  const settings = deps.getSettings();
+  const integration = client === undefined ? undefined : deps.listIntegrations(settings).get(client);
+  return explain(deps.createExplainContext(settings), {
+    ...request,
+    host: host || new URL(settings.publicUrl).host,
+    ...(scope !== undefined && { scope }),
+    ...(client !== undefined && { client }),
+    ...(integration !== undefined && { integration }),
+  });
+}

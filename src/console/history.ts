@@ -1,6 +1,75 @@
 import type { Snapshot } from '../observability/metric-registry.ts';
-import { METRICS } from '../observability/metric-table.ts';
-import { computeQuantile, readBuckets, readTotal, sumBy } from './snapshot-reader.ts';
+import { METRICS, type MetricName } from '../observability/metric-table.ts';
+
+interface LabelledSample {
+  readonly labels: Readonly<Record<string, string>>;
+  readonly value: number;
+}
+
+export function readSamples(snapshot: Snapshot, name: MetricName): readonly LabelledSample[] {
+  return (snapshot[name] ?? []).map(([labels, value]) => ({ labels: parseLabels(labels), value }));
+}
+
+/** Undefined if there is no such series. */
+export const readTotal = (snapshot: Snapshot, name: MetricName): number | undefined =>
+  snapshot[name]?.reduce((total, [, value]) => total + value, 0);
+
+export type Counts = ReadonlyMap<string, number>;
+
+export const sumCounts = (counts: Counts): number => counts.values().reduce((sum, count) => sum + count, 0);
+
+/** Sums by name. */
+export function addCounts(counts: Iterable<readonly [name: string, count: number]>): Counts {
+  const sums = new Map<string, number>();
+  for (const [name, count] of counts) sums.set(name, (sums.get(name) ?? 0) + count);
+  return sums;
+}
+
+/** Sums by one label. */
+export const sumBy = (snapshot: Snapshot, name: MetricName, label: string): Counts =>
+  addCounts(readSamples(snapshot, name).map(({ labels, value }) => [labels[label] ?? '', value]));
+
+/** The counts per bucket of a histogram, over all its series. */
+function readBuckets(snapshot: Snapshot, name: MetricName): readonly number[] {
+  const totals = Array<number>(METRICS[name].buckets.length + 1).fill(0);
+  for (const [, , counts = []] of snapshot[name] ?? [])
+    counts.forEach((count, at) => {
+      totals[at] = (totals[at] ?? 0) + count;
+    });
+  return totals;
+}
+
+/** `rule="a",code="200"`, as in the Prometheus text format. */
+function parseLabels(text: string): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    [...text.matchAll(/([a-z_]+)="((?:[^"\\]|\\.)*)"/g)].map(([, name = '', value = '']) => [
+      name,
+      value.replace(/\\(.)/g, (_, char: string) => (char === 'n' ? '\n' : char)),
+    ]),
+  );
+}
+
+/** As `histogram_quantile` of Prometheus: interpolates within the bucket. Undefined without values. */
+export function computeQuantile(
+  counts: readonly number[],
+  bounds: readonly number[],
+  quantile: number,
+): number | undefined {
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  if (total <= 0) return undefined;
+  const rank = quantile * total;
+  let below = 0;
+  for (const [at, count] of counts.entries()) {
+    const upper = bounds[at];
+    if (upper === undefined) break;
+    if (below + count >= rank && count > 0) {
+      const lower = at === 0 ? 0 : (bounds[at - 1] ?? 0);
+      return lower + ((upper - lower) * (rank - below)) / count;
+    }
+    below += count;
+  }
+  return bounds.at(-1);
+}
 
 /** What happened between two samples. */
 export interface Interval {
@@ -17,8 +86,6 @@ export interface Interval {
   readonly tokens: Counts;
   readonly revocations: number;
 }
-
-export type Counts = ReadonlyMap<string, number>;
 
 type Totals = Omit<Interval, 'seconds'>;
 
@@ -76,8 +143,6 @@ export class History {
 export const quantileOf = ({ latency }: Interval, quantile: number): number | undefined =>
   computeQuantile(latency, LATENCY_BOUNDS, quantile);
 
-export const sumCounts = (counts: Counts): number => counts.values().reduce((sum, count) => sum + count, 0);
-
 function readTotals(snapshot: Snapshot, time: number): Totals {
   const isRefusal = /decision="(?:refused|failed)"/;
   const refused: Snapshot = {
@@ -116,22 +181,16 @@ const subtract = (next: Totals, last: Totals): Interval => ({
   revocations: difference(next.revocations, last.revocations),
 });
 
-function addCounts(all: readonly Counts[]): Counts {
-  const sums = new Map<string, number>();
-  for (const counts of all) for (const [name, count] of counts) sums.set(name, (sums.get(name) ?? 0) + count);
-  return sums;
-}
-
 function combine(intervals: readonly Interval[]): Interval | undefined {
   const last = intervals.at(-1);
   if (last === undefined) return undefined;
   return {
     time: last.time,
     seconds: intervals.reduce((sum, { seconds }) => sum + seconds, 0),
-    decisions: addCounts(intervals.map(({ decisions }) => decisions)),
-    refusals: addCounts(intervals.map(({ refusals }) => refusals)),
+    decisions: addCounts(intervals.flatMap(({ decisions }) => [...decisions])),
+    refusals: addCounts(intervals.flatMap(({ refusals }) => [...refusals])),
     latency: last.latency.map((_, at) => intervals.reduce((sum, { latency }) => sum + (latency[at] ?? 0), 0)),
-    tokens: addCounts(intervals.map(({ tokens }) => tokens)),
+    tokens: addCounts(intervals.flatMap(({ tokens }) => [...tokens])),
     revocations: intervals.reduce((sum, { revocations }) => sum + revocations, 0),
   };
 }

@@ -6,16 +6,15 @@ import {
   findToken,
 } from '../admin/authenticate.ts';
 import { createExposedTokenReporter } from '../admin/listener.ts';
+import type { Reply } from '../http/reply.ts';
 import { createRateLimiter, getRateLimitKey } from '../lib/rate-limiter.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { FormFields } from '../pages/form.ts';
-import { html, type Markup } from '../pages/views/html.ts';
+import { html, type Markup, sanitizeText } from '../pages/views/html.ts';
 import { type BrowserRequest, formatCookie, getReturnUrl, parseReturnUrl } from './browser-request.ts';
 import { type ConsolePath, urlFor } from './context.ts';
-import type { ConsoleReply } from './responses.ts';
 import { ConsoleSessions } from './sessions.ts';
-import { renderPage } from './views/layout.ts';
-import { signInPage } from './views/sign-in.ts';
+import { createPageReply, createReply, createRetryHeaders } from './views/layout.ts';
 
 export interface ConsoleSignInOptions {
   readonly credentials: AdminCredentials;
@@ -33,12 +32,6 @@ const FAILURE_RATES = {
   total: { burst: 100, perSecond: 1 },
 } as const;
 
-interface SignInProblem {
-  readonly status: 401 | 429;
-  readonly text: string;
-  readonly retryAfter?: number;
-}
-
 /** Who is signed in: the sign-in page, its forms, and the sessions. */
 export class ConsoleSignIn {
   readonly #options: ConsoleSignInOptions;
@@ -47,7 +40,7 @@ export class ConsoleSignIn {
   readonly #failuresInTotal;
   readonly #reportExposedToken: (file: string) => void;
   /** Forms that need no session. */
-  readonly #forms: ReadonlyMap<ConsolePath, (received: BrowserRequest, fields: FormFields) => ConsoleReply> = new Map([
+  readonly #forms: ReadonlyMap<ConsolePath, (received: BrowserRequest, fields: FormFields) => Reply> = new Map([
     ['/sign-in', (received, fields) => this.#signInWithToken(received, fields)],
     ['/certificate', (received, fields) => this.#signInWithCertificate(received, fields)],
     ['/sign-out', (received) => this.#signOut(received)],
@@ -87,30 +80,46 @@ export class ConsoleSignIn {
   }
 
   /** Handles a form whose token is valid. */
-  submit(received: BrowserRequest, fields: FormFields): ConsoleReply | undefined {
+  submit(received: BrowserRequest, fields: FormFields): Reply | undefined {
     return this.#forms.get(received.path)?.(received, fields);
   }
 
-  showPage(received: BrowserRequest, problem?: SignInProblem): ConsoleReply {
+  showPage(received: BrowserRequest, status = 200, problem?: string, headers?: Reply['headers']): Reply {
     const { credentials, acceptsCertificates, sessionLifetime } = this.#options;
     const cookie = received.cookie ?? this.#sessions.createCookieValue();
-    const page = signInPage({
-      renderFormToken: (path) => this.renderFormToken(cookie, path),
-      next: getReturnUrl(received),
-      certificate: authenticateCertificate(received.request, credentials)?.name,
-      acceptsCertificates,
-      problem: problem?.text,
-    });
-    return {
-      status: problem?.status ?? 200,
-      type: 'text/html',
-      text: renderPage(page),
-      ...(received.cookie === undefined && { cookie: formatCookie(received, cookie, sessionLifetime) }),
-      ...(problem?.retryAfter !== undefined && { retryAfter: problem.retryAfter }),
-    };
+    const next = getReturnUrl(received);
+    const renderHidden = (path: ConsolePath): Markup =>
+      html`${this.renderFormToken(cookie, path)}<input type="hidden" name="next" value="${next}">`;
+    const certificate = authenticateCertificate(received.request, credentials)?.name;
+    const body = html`<div class="card narrow">
+<h1>Sign in</h1>
+${problem !== undefined && html`<p class="note bad" role="alert" id="problem">${problem}</p>`}
+${
+  certificate !== undefined &&
+  html`<form method="post" action="${urlFor('/certificate')}">
+${renderHidden('/certificate')}<p>Your browser presented the ${sanitizeText(certificate, 120)}.</p>
+<button type="submit">Sign in with this certificate</button>
+</form>
+<p class="or">or</p>`
+}
+<form method="post" action="${urlFor('/sign-in')}">
+${renderHidden('/sign-in')}<label for="token">Admin token</label>
+<input type="password" id="token" name="token" autocomplete="off" autofocus spellcheck="false" required maxlength="4096" aria-describedby="${problem !== undefined && 'problem '}hint"${problem !== undefined && { markup: ' aria-invalid="true"' }}>
+<p class="hint" id="hint">The content of <code>admin.tokenFile</code>, or of <code>admin.readOnlyTokenFile</code> to view only.</p>
+<button type="submit"${certificate !== undefined && { markup: ' class="second"' }}>Sign in</button>
+</form>
+${acceptsCertificates && certificate === undefined && html`<p class="hint">To sign in without the token, open this page with a client certificate of <code>admin.tls.clientCa</code>.</p>`}
+</div>`;
+    return createPageReply(
+      { title: 'Sign in', status, body },
+      {
+        ...(received.cookie === undefined && { 'set-cookie': formatCookie(received, cookie, sessionLifetime) }),
+        ...headers,
+      },
+    );
   }
 
-  #signInWithToken(received: BrowserRequest, fields: FormFields): ConsoleReply {
+  #signInWithToken(received: BrowserRequest, fields: FormFields): Reply {
     const { credentials, log } = this.#options;
     const token = (fields.get('token') ?? '').trim();
     const identity = authenticateToken(token, credentials, this.#reportExposedToken);
@@ -119,47 +128,42 @@ export class ConsoleSignIn {
     if (identity !== undefined) return this.#start(received, identity, fields);
     const wait = Math.max(this.#failuresByAddress.take(getRateLimitKey(received.peer)), this.#failuresInTotal.take(''));
     if (wait > 0)
-      return this.showPage(received, {
-        status: 429,
-        text: 'Too many wrong tokens. The correct token is still accepted.',
-        retryAfter: wait,
-      });
+      return this.showPage(
+        received,
+        429,
+        'Too many wrong tokens. The correct token is still accepted.',
+        createRetryHeaders(wait),
+      );
     log.audit('admin_sign_in_failed', { from: received.peer });
-    return this.showPage(received, {
-      status: 401,
-      text: 'This is not the admin token, or other users can read its file.',
-    });
+    return this.showPage(received, 401, 'This is not the admin token, or other users can read its file.');
   }
 
-  #signInWithCertificate(received: BrowserRequest, fields: FormFields): ConsoleReply {
+  #signInWithCertificate(received: BrowserRequest, fields: FormFields): Reply {
     const identity = authenticateCertificate(received.request, this.#options.credentials);
     return identity === undefined
-      ? this.showPage(received, {
-          status: 401,
-          text: 'The browser presented no certificate issued by admin.tls.clientCa.',
-        })
+      ? this.showPage(received, 401, 'The browser presented no certificate issued by admin.tls.clientCa.')
       : this.#start(received, identity, fields);
   }
 
   /** With a new cookie: the previous one may have been chosen by someone else (session fixation). */
-  #start(received: BrowserRequest, identity: AdminIdentity, fields: FormFields): ConsoleReply {
+  #start(received: BrowserRequest, identity: AdminIdentity, fields: FormFields): Reply {
     if (received.cookie !== undefined) this.#sessions.end(received.cookie);
     this.#recordAction('console_sign_in', received, identity);
-    return {
-      status: 303,
+    const cookie = this.#sessions.start(identity.credential);
+    return createReply(303, {
       location: parseReturnUrl(fields.get('next')),
-      cookie: formatCookie(received, this.#sessions.start(identity.credential), this.#options.sessionLifetime),
-    };
+      'set-cookie': formatCookie(received, cookie, this.#options.sessionLifetime),
+    });
   }
 
   #recordAction(act: string, { peer }: BrowserRequest, { name, role }: AdminIdentity): void {
     this.#options.log.audit('admin_action', { act, by: name, role, from: peer });
   }
 
-  #signOut(received: BrowserRequest): ConsoleReply {
+  #signOut(received: BrowserRequest): Reply {
     const identity = this.findIdentity(received, false);
     if (received.cookie !== undefined) this.#sessions.end(received.cookie);
     if (identity !== undefined) this.#recordAction('console_sign_out', received, identity);
-    return { status: 303, location: urlFor('/sign-in'), cookie: formatCookie(received, '', 0) };
+    return createReply(303, { location: urlFor('/sign-in'), 'set-cookie': formatCookie(received, '', 0) });
   }
 }

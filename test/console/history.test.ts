@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest';
-import { History, quantileOf } from '../../src/console/history.ts';
-import { computeQuantile, readSamples } from '../../src/console/snapshot-reader.ts';
+import { computeQuantile, History, quantileOf, readSamples } from '../../src/console/history.ts';
 import { mergeSnapshots } from '../../src/observability/exposition.ts';
 import type { Snapshot } from '../../src/observability/metric-registry.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';

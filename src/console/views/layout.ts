@@ -1,3 +1,5 @@
+import { DOCUMENT_HEADERS } from '../../http/document-headers.ts';
+import type { Reply } from '../../http/reply.ts';
 import { html, type Markup, sanitizeText } from '../../pages/views/html.ts';
 import { DEFAULT_LOGO } from '../../pages/views/layout.ts';
 import { type ConsolePage, type ConsolePath, type ConsoleRequest, urlFor } from '../context.ts';
@@ -18,7 +20,7 @@ interface SignedIn {
 }
 
 /** A whole page. Without `signedIn`, it has no navigation. */
-export function renderPage({ title, body }: ConsolePage, signedIn?: SignedIn): string {
+function renderPage({ title, body }: ConsolePage, signedIn?: SignedIn): string {
   return html`<!doctype html>
 <html lang="en">
 <head>
@@ -63,11 +65,42 @@ ${renderFormToken('/sign-out')}<span>${sanitizeText(identity.name, 60)}${identit
 </form>`;
 
 /** A page with one message. */
-export const noticePage = (title: string, text: string): ConsolePage => ({
+export const noticePage = (title: string, text: string, status: number): ConsolePage => ({
   title,
+  status,
   body: html`<div class="card narrow">
 <h1>${title}</h1>
 <p>${renderText(text)}</p>
 <p><a href="${urlFor('')}">Open the console</a></p>
 </div>`,
+});
+
+const SECURITY_HEADERS = {
+  'content-security-policy': [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "connect-src 'self'",
+    "form-action 'self'",
+    "frame-ancestors 'none'",
+    "base-uri 'none'",
+  ].join('; '),
+  ...DOCUMENT_HEADERS,
+} as const;
+
+export const createReply = (status: number, headers: Reply['headers'] = {}, body = ''): Reply => ({
+  status,
+  headers: { ...SECURITY_HEADERS, ...headers },
+  body,
+});
+
+export const createPageReply = (page: ConsolePage, headers?: Reply['headers'], signedIn?: SignedIn): Reply =>
+  createReply(
+    page.status ?? 200,
+    { 'content-type': 'text/html; charset=utf-8', ...headers },
+    renderPage(page, signedIn),
+  );
+
+export const createRetryHeaders = (seconds: number): Reply['headers'] => ({
+  'retry-after': String(Math.max(1, Math.ceil(seconds))),
 });

@@ -1,13 +1,22 @@
-import type { CheckResult } from '../../admin/listener.ts';
-import { largest } from '../../lib/extremes.ts';
-import type { IntrospectionStatus, IssuerState, IssuerStatus } from '../../observability/gateway-status.ts';
-import { html, type Markup } from '../../pages/views/html.ts';
-import type { ReplicaStatus } from '../../ports/store.ts';
-import { type ConsoleRequest, urlFor } from '../context.ts';
-import { HISTORY_SECONDS, type Interval, quantileOf, sumCounts } from '../history.ts';
-import { readSamples, readTotal, sumBy } from '../snapshot-reader.ts';
-import { renderChart, type Series } from './chart.ts';
-import { type ConfigurationState, renderConfigurationNotice } from './configuration-notice.ts';
+import type { CheckResult } from '../admin/listener.ts';
+import { largest } from '../lib/extremes.ts';
+import type { GatewayStatus, IssuerState, IssuerStatus } from '../observability/gateway-status.ts';
+import { html, type Markup } from '../pages/views/html.ts';
+import { Fault } from '../ports/fault.ts';
+import type { ReplicaStatus } from '../ports/store.ts';
+import { renderConfigurationNotice } from './configuration.ts';
+import { type ConsoleHandler, type ConsoleRequest, urlFor } from './context.ts';
+import {
+  addCounts,
+  HISTORY_SECONDS,
+  type Interval,
+  quantileOf,
+  readSamples,
+  readTotal,
+  sumBy,
+  sumCounts,
+} from './history.ts';
+import { type Chart, renderChart, type Series } from './views/chart.ts';
 import {
   formatDuration,
   formatNumber,
@@ -16,61 +25,85 @@ import {
   renderText,
   renderTime,
   type Tone,
-} from './format.ts';
-
-export interface Figures {
-  readonly now: number;
-  readonly history: ConsoleRequest['history'];
-  readonly checks: readonly CheckResult[];
-  /** Undefined if the store has no replicas. */
-  readonly replicas: readonly ReplicaStatus[] | 'unavailable' | undefined;
-  readonly configuration: ConfigurationState;
-  readonly issuers: readonly ShownIssuer[];
-  readonly introspection: readonly IntrospectionStatus[];
-}
-
-/** The keys of an issuer are fetched or in a file. */
-type ShownIssuer = IssuerStatus | { readonly name: string; readonly state: 'in file' };
+} from './views/format.ts';
 
 const RANGES = {
   '15m': { seconds: 900, text: '15 minutes' },
   '1h': { seconds: HISTORY_SECONDS, text: '1 hour' },
 };
-export type Range = keyof typeof RANGES;
-export const parseRange = (text: string | null): Range => (text === '1h' ? '1h' : '15m');
+export const readRange = ({ query }: ConsoleRequest): keyof typeof RANGES =>
+  query.get('range') === '1h' ? '1h' : '15m';
 
 /** Points of a chart; fewer for rare events. */
 const PARTS = 180;
 const FEW_PARTS = 60;
 const MINUTE = 60;
 
-export const renderOverview = (range: Range, figures: Markup): Markup => html`<div class="title">
+export const showOverview: ConsoleHandler = async (request) => {
+  const range = readRange(request);
+  return {
+    title: 'Overview',
+    body: html`<div class="title">
 <h1>Overview</h1>
 <div class="controls"><span id="refresh-state" role="status"></span>
 <button class="quiet" id="pause" type="button" hidden>Pause</button>
 <span>${Object.entries(RANGES).map(([name, { text }]) => html`<a href="${urlFor('', { range: name })}"${name === range && { markup: ' aria-current="true"' }}>${text}</a> `)}</span></div>
 </div>
 <div id="figures" data-source="${urlFor('/figures', { range })}">
-${figures}
-</div>`;
+${await renderFigures(request)}
+</div>`,
+  };
+};
 
-export function renderFigures(range: Range, figures: Figures): Markup {
-  const { seconds, text } = RANGES[range];
-  const { history, now } = figures;
+/** The part that the script refreshes. */
+export const showFigures: ConsoleHandler = async (request) => ({ fragment: await renderFigures(request) });
+
+async function renderFigures(request: ConsoleRequest): Promise<Markup> {
+  const { deps, history, runChecks } = request;
+  const { seconds, text } = RANGES[readRange(request)];
+  const now = deps.now();
+  const [checks, replicas, status] = await Promise.all([runChecks(), readReplicas(deps), deps.getStatus()]);
+  const issuers = listShownIssuers(request, status);
   const period: Period = { text, minute: history.total(now, MINUTE), whole: history.total(now, seconds) };
   const parts = history.parts(now, seconds, PARTS);
   const fewParts = history.parts(now, seconds, FEW_PARTS);
-  return html`${renderConfigurationNotice(figures.configuration)}${renderIssuerNotice(figures)}${renderIntrospectionNotice(figures)}${renderTiles(figures)}
+  return html`${renderConfigurationNotice(request, status)}${renderIssuerNotice(issuers)}${renderIntrospectionNotice(status)}${renderTiles(request, period, checks, replicas !== undefined)}
 <div class="charts">
 ${renderRequests(parts, period)}
 ${renderLatency(parts, period)}
 ${renderRefusals(fewParts, period)}
 ${renderGrants(fewParts, period)}
 </div>
-${renderUpstreams(figures)}
-${renderIssuers(figures)}
-${renderExpiries(figures)}
-${renderReplicas(figures)}`;
+${renderUpstreams(request)}
+${renderIssuers(issuers)}
+${renderExpiries(request)}
+${renderReplicas(replicas)}`;
+}
+
+/** The keys of an issuer are fetched or in a file. */
+type ShownIssuer = IssuerStatus | { readonly name: string; readonly state: 'in file' };
+
+/** All trusted issuers, and integrations whose keys cannot be fetched: there may be many of them. */
+function listShownIssuers({ deps }: ConsoleRequest, { issuers }: GatewayStatus): readonly ShownIssuer[] {
+  const { trustedIssuers } = deps.getSettings();
+  return [
+    ...issuers.filter(({ name, state }) => Object.hasOwn(trustedIssuers, name) || state !== 'available'),
+    ...Object.entries(trustedIssuers)
+      .filter(([, { jwksFile }]) => jwksFile !== undefined)
+      .map(([name]) => ({ name, state: 'in file' as const })),
+  ];
+}
+
+/** Undefined if the store has no replicas. */
+type Replicas = readonly ReplicaStatus[] | 'unavailable' | undefined;
+
+async function readReplicas({ listReplicas }: ConsoleRequest['deps']): Promise<Replicas> {
+  try {
+    return await listReplicas();
+  } catch (error) {
+    if (error instanceof Fault) return 'unavailable';
+    throw error;
+  }
 }
 
 type Parts = readonly (Interval | undefined)[];
@@ -100,6 +133,9 @@ const toSeries = (
   ],
 });
 
+const renderPeriodChart = ({ text }: Period, chart: Partial<Chart> & Pick<Chart, 'id' | 'title' | 'series'>): Markup =>
+  renderChart({ format: formatNumber, start: `${text} ago`, empty: EMPTY, ...chart });
+
 const sumOf = (interval: Interval, ...decisions: readonly string[]): number =>
   decisions.reduce((sum, decision) => sum + (interval.decisions.get(decision) ?? 0), 0);
 
@@ -108,7 +144,7 @@ function renderRequests(parts: Parts, period: Period): Markup {
   const toRequests = (name: string, ...decisions: readonly string[]): Series =>
     toSeries(name, parts, isBusy ? 1 : MINUTE, period, (part) => sumOf(part, ...decisions));
   const wouldRefuse = toRequests('would refuse (report-only)', 'would_refuse');
-  return renderChart({
+  return renderPeriodChart(period, {
     id: 'requests',
     title: `Requests per ${isBusy ? 'second' : 'minute'}, by decision`,
     series: [
@@ -118,13 +154,10 @@ function renderRequests(parts: Parts, period: Period): Markup {
       toRequests('failed', 'failed'),
       ...(wouldRefuse.values.some((value) => value !== undefined && value > 0) ? [wouldRefuse] : []),
     ],
-    format: formatNumber,
-    start: `${period.text} ago`,
-    empty: EMPTY,
   });
 }
 
-function renderLatency(parts: Parts, { text }: Period): Markup {
+function renderLatency(parts: Parts, period: Period): Markup {
   const quantile = (name: string, share: number): Series => {
     const values = parts.map((part) => part && quantileOf(part, share));
     const known = values.filter((value) => value !== undefined);
@@ -136,12 +169,11 @@ function renderLatency(parts: Parts, { text }: Period): Markup {
       legend: last === undefined ? undefined : [formatSeconds(last), `now, at most ${formatSeconds(most)}`],
     };
   };
-  return renderChart({
+  return renderPeriodChart(period, {
     id: 'latency',
     title: 'Latency of all requests',
     series: [quantile('half of them within', 0.5), quantile('95% within', 0.95), quantile('99% within', 0.99)],
     format: formatSeconds,
-    start: `${text} ago`,
     empty: parts.some((part) => part !== undefined) ? 'No requests.' : EMPTY,
   });
 }
@@ -149,14 +181,12 @@ function renderLatency(parts: Parts, { text }: Period): Markup {
 const SHOWN_REASONS = 5;
 
 function renderRefusals(parts: Parts, period: Period): Markup {
-  const totals = new Map<string, number>();
-  for (const part of parts)
-    for (const [reason, count] of part?.refusals ?? []) totals.set(reason, (totals.get(reason) ?? 0) + count);
+  const totals = addCounts(parts.flatMap((part) => [...(part?.refusals ?? [])]));
   const reasons = [...totals].toSorted(([, a], [, b]) => b - a).map(([reason]) => reason);
   const shown = reasons.slice(0, SHOWN_REASONS);
   const rest = reasons.slice(SHOWN_REASONS);
   const countRest = (part: Interval): number => rest.reduce((sum, reason) => sum + (part.refusals.get(reason) ?? 0), 0);
-  return renderChart({
+  return renderPeriodChart(period, {
     id: 'refusals',
     title: 'Refusals per minute, by reason',
     series: [
@@ -165,14 +195,12 @@ function renderRefusals(parts: Parts, period: Period): Markup {
       ),
       ...(rest.length > 0 ? [toSeries(`${rest.length} others`, parts, MINUTE, period, countRest)] : []),
     ],
-    format: formatNumber,
-    start: `${period.text} ago`,
     empty: parts.some((part) => part !== undefined) ? 'No request was refused.' : EMPTY,
   });
 }
 
 function renderGrants(parts: Parts, period: Period): Markup {
-  return renderChart({
+  return renderPeriodChart(period, {
     id: 'grants',
     title: 'Grants per minute',
     series: [
@@ -180,15 +208,15 @@ function renderGrants(parts: Parts, period: Period): Markup {
       toSeries('revoked', parts, MINUTE, period, ({ revocations }) => revocations),
       toSeries('refreshed', parts, MINUTE, period, ({ tokens }) => tokens.get('refresh') ?? 0),
     ],
-    format: formatNumber,
-    start: `${period.text} ago`,
-    empty: EMPTY,
   });
 }
 
-function renderTiles({ history, now, checks, replicas }: Figures): Markup {
-  const { latest } = history;
-  const minute = history.total(now, MINUTE);
+function renderTiles(
+  { deps, history: { latest } }: ConsoleRequest,
+  { minute }: Period,
+  checks: readonly CheckResult[],
+  hasReplicas: boolean,
+): Markup {
   const problems = checks.filter(({ problem }) => problem !== undefined);
   const requests = minute === undefined ? undefined : sumCounts(minute.decisions);
   const refused = minute && sumOf(minute, 'refused');
@@ -202,19 +230,19 @@ ${renderTile(
   'Status',
   problems.length === 0 ? renderBadge('ready', 'good') : renderBadge('not ready', 'bad'),
   problems.length === 0
-    ? `up for ${startedAt === undefined ? '–' : formatDuration(now - startedAt)}`
+    ? `up for ${startedAt === undefined ? '–' : formatDuration(deps.now() - startedAt)}`
     : problems.map(({ name, problem }) => `${name}: ${problem}`).join('; '),
 )}
-${renderTile('Requests', formatCount(requests), `in the last minute${describeRate(requests, minute)}`)}
-${renderTile('Refused', formatCount(refused), `of them${describeShare(refused, requests)}; ${failed ? `${formatNumber(failed)} failed` : 'none failed'}`)}
+${renderTile('Requests', formatOptional(requests), `in the last minute${describeRate(requests, minute)}`)}
+${renderTile('Refused', formatOptional(refused), `of them${describeShare(refused, requests)}; ${failed ? `${formatNumber(failed)} failed` : 'none failed'}`)}
 ${renderTile('Latency', p95 === undefined ? '–' : formatSeconds(p95), p99 === undefined ? 'no request in the last minute' : `95% of requests take less; 99%: ${formatSeconds(p99)}`)}
 ${renderTile('In progress', formatNumber(readTotal(latest, 'gatehouse_http_requests_in_flight') ?? 0), `requests, on ${formatNumber(readTotal(latest, 'gatehouse_connections') ?? 0)} open connections`)}
 ${renderTile('Workers', formatNumber(readTotal(latest, 'gatehouse_workers') ?? 0), `event loop delay ${formatSeconds(readTotal(latest, 'gatehouse_event_loop_lag_seconds') ?? 0)}`)}
-${replicas !== undefined && renderTile('Revocation lag', lag === undefined ? '–' : formatSeconds(lag), 'since all were known')}
+${hasReplicas && renderTile('Revocation lag', lag === undefined ? '–' : formatSeconds(lag), 'since all were known')}
 </dl>`;
 }
 
-const formatCount = (count: number | undefined): string => (count === undefined ? '–' : formatNumber(count));
+const formatOptional = (count: number | undefined): string => (count === undefined ? '–' : formatNumber(count));
 
 /** Only where it is at least one per second. */
 const describeRate = (requests = 0, minute?: Interval): string =>
@@ -228,46 +256,65 @@ const describeShare = (count = 0, total = 0): string => {
 const renderTile = (name: string, value: Markup | string, note: string): Markup =>
   html`<div><dt>${name}</dt><dd>${value}<small>${renderText(note)}</small></dd></div>`;
 
-const renderTable = (
-  id: string,
-  title: string,
-  head: Markup,
-  rows: readonly Markup[],
-  empty: string,
-): Markup => html`<h2 id="${id}">${title}</h2>
+interface Table {
+  readonly id: string;
+  readonly title: string;
+  readonly columns: readonly string[];
+  /** The columns after these contain numbers. */
+  readonly textColumns?: number;
+  /** The first cell of a row is its header. */
+  readonly rows: readonly (readonly (Markup | string)[])[];
+  readonly empty: string;
+}
+
+function renderTable({ id, title, columns, textColumns = columns.length, rows, empty }: Table): Markup {
+  const style = (column: number) => column >= textColumns && { markup: ' class="number"' };
+  return html`<h2 id="${id}">${title}</h2>
 ${
   rows.length === 0
     ? html`<p class="soft">${empty}</p>`
     : html`<div class="card scroll" role="region" aria-labelledby="${id}" tabindex="0" id="${id}-table">
 <table>
-<thead><tr>${head}</tr></thead>
+<thead><tr>${columns.map((name, at) => html`<th scope="col"${style(at)}>${name}</th>`)}</tr></thead>
 <tbody>
-${rows}</tbody>
+${rows.map(([name, ...cells]) => html`<tr><th scope="row">${name}</th>${cells.map((cell, at) => html`<td${style(at + 1)}>${cell}</td>`)}</tr>\n`)}</tbody>
 </table>
 </div>`
 }
 `;
+}
 
-function renderUpstreams({ history: { latest } }: Figures): Markup {
-  const targets = sumBy(latest, 'gatehouse_upstream_targets', 'upstream');
+function renderUpstreams({ history: { latest } }: ConsoleRequest): Markup {
   const ejected = sumBy(latest, 'gatehouse_upstream_ejected', 'upstream');
-  const pending = sumBy(latest, 'gatehouse_upstream_pending', 'upstream');
-  const errors = sumBy(latest, 'gatehouse_upstream_errors_total', 'upstream');
-  const serverErrors = new Map<string, number>();
-  const responses = new Map<string, number>();
-  for (const { labels, value } of readSamples(latest, 'gatehouse_upstream_requests_total')) {
-    const { upstream = '', code } = labels;
-    responses.set(upstream, (responses.get(upstream) ?? 0) + value);
-    if (code === '5xx') serverErrors.set(upstream, value);
-  }
-  const rows = [...targets].map(([name, count]) => {
-    const out = ejected.get(name) ?? 0;
-    const [text, tone]: [string, Tone] =
-      out === 0 ? ['healthy', 'good'] : out < count ? [`${out} of ${count} ejected`, 'warn'] : ['all ejected', 'bad'];
-    return html`<tr><th scope="row">${renderText(name, 64)}</th><td>${renderBadge(text, tone)}</td><td class="number">${formatNumber(count)}</td><td class="number">${formatNumber(pending.get(name) ?? 0)}</td><td class="number">${formatNumber(responses.get(name) ?? 0)}</td><td class="number">${formatNumber(serverErrors.get(name) ?? 0)}</td><td class="number">${formatNumber(errors.get(name) ?? 0)}</td></tr>\n`;
+  const counts = [
+    sumBy(latest, 'gatehouse_upstream_targets', 'upstream'),
+    sumBy(latest, 'gatehouse_upstream_pending', 'upstream'),
+    sumBy(latest, 'gatehouse_upstream_requests_total', 'upstream'),
+    addCounts(
+      readSamples(latest, 'gatehouse_upstream_requests_total')
+        .filter(({ labels }) => labels['code'] === '5xx')
+        .map(({ labels, value }) => [labels['upstream'] ?? '', value]),
+    ),
+    sumBy(latest, 'gatehouse_upstream_errors_total', 'upstream'),
+  ] as const;
+  return renderTable({
+    id: 'upstreams',
+    title: 'Upstreams',
+    columns: ['Upstream', 'State', 'Targets', 'Active requests', 'Responses', '5xx', 'No response'],
+    textColumns: 2,
+    rows: Array.from(counts[0], ([name, targets]) => {
+      const out = ejected.get(name) ?? 0;
+      const [text, tone]: [string, Tone] =
+        out === 0
+          ? ['healthy', 'good']
+          : out < targets
+            ? [`${out} of ${targets} ejected`, 'warn']
+            : ['all ejected', 'bad'];
+      const numbers = counts.map((count) => formatNumber(count.get(name) ?? 0));
+      return [renderText(name, 64), renderBadge(text, tone), ...numbers];
+    }),
+    empty: 'No upstream is configured.',
   });
-  const head = html`<th scope="col">Upstream</th><th scope="col">State</th><th scope="col" class="number">Targets</th><th scope="col" class="number">Active requests</th><th scope="col" class="number">Responses</th><th scope="col" class="number">5xx</th><th scope="col" class="number">No response</th>`;
-  return renderTable('upstreams', 'Upstreams', head, rows, 'No upstream is configured.');
 }
 
 const ISSUER_STATES: Readonly<Record<IssuerState, readonly [text: string, tone: Tone]>> = {
@@ -279,7 +326,7 @@ const ISSUER_STATES: Readonly<Record<IssuerState, readonly [text: string, tone: 
 const MAX_ERROR = 600;
 const MAX_NAMED_ISSUERS = 5;
 
-function renderIssuerNotice({ issuers }: Figures): Markup | false {
+function renderIssuerNotice(issuers: readonly ShownIssuer[]): Markup | false {
   const names = issuers.filter(({ state }) => state === 'unavailable').map(({ name }) => name);
   const named = names.slice(0, MAX_NAMED_ISSUERS);
   const rest = names.length - named.length;
@@ -293,7 +340,10 @@ function renderIssuerNotice({ issuers }: Figures): Markup | false {
   );
 }
 
-function renderIntrospectionNotice({ introspection }: Figures): Markup | false {
+const renderFailure = ({ since, error }: NonNullable<IssuerStatus['failure']>): Markup =>
+  html`since ${renderTime(since)}: ${renderText(error, MAX_ERROR)}`;
+
+function renderIntrospectionNotice({ introspection }: GatewayStatus): Markup | false {
   const failing = introspection.filter(({ failure }) => failure !== undefined);
   const rest = failing.length - MAX_NAMED_ISSUERS;
   return (
@@ -302,34 +352,34 @@ function renderIntrospectionNotice({ introspection }: Figures): Markup | false {
 <h2 id="failing-introspection">Tokens cannot be introspected</h2>
 <p>Opaque tokens of these issuers get 503, unless their state is cached:</p>
 <ul>
-${failing.slice(0, MAX_NAMED_ISSUERS).map(({ name, failure }) => html`<li>${renderText(name, 128)}${failure && html`, since ${renderTime(failure.since)}: ${renderText(failure.error, MAX_ERROR)}`}</li>\n`)}${rest > 0 && html`<li>and ${rest} more</li>\n`}</ul>
+${failing.slice(0, MAX_NAMED_ISSUERS).map(({ name, failure }) => html`<li>${renderText(name, 128)}${failure && html`, ${renderFailure(failure)}`}</li>\n`)}${rest > 0 && html`<li>and ${rest} more</li>\n`}</ul>
 </section>
 `
   );
 }
 
-function renderIssuers({ issuers }: Figures): Markup {
-  const rows = issuers
-    .toSorted((a, b) => a.name.localeCompare(b.name))
-    .map((issuer) => {
-      const name = html`<th scope="row">${renderText(issuer.name, 128)}</th>`;
-      if (issuer.state === 'in file')
-        return html`<tr>${name}<td>${renderBadge('available', 'good')}</td><td>in a file</td><td>–</td></tr>\n`;
+const sortByName = <T extends { readonly name: string }>(entries: readonly T[]): readonly T[] =>
+  entries.toSorted((a, b) => a.name.localeCompare(b.name));
+
+const renderIssuers = (issuers: readonly ShownIssuer[]): Markup =>
+  renderTable({
+    id: 'issuers',
+    title: 'Trusted issuers',
+    columns: ['Name', 'State', 'Keys fetched', 'Error'],
+    rows: sortByName(issuers).map((issuer) => {
+      const name = renderText(issuer.name, 128);
+      if (issuer.state === 'in file') return [name, renderBadge('available', 'good'), 'in a file', '–'];
       const { state, fetchedAt, failure } = issuer;
       const fetched = fetchedAt === undefined ? 'never' : renderTime(fetchedAt);
-      const error =
-        failure === undefined ? '–' : html`since ${renderTime(failure.since)}: ${renderText(failure.error, MAX_ERROR)}`;
-      return html`<tr>${name}<td>${renderBadge(...ISSUER_STATES[state])}</td><td>${fetched}</td><td>${error}</td></tr>\n`;
-    });
-  const head = html`<th scope="col">Name</th><th scope="col">State</th><th scope="col">Keys fetched</th><th scope="col">Error</th>`;
-  return renderTable('issuers', 'Trusted issuers', head, rows, 'None is configured.');
-}
-
-interface Expiry {
-  readonly what: string;
-  readonly kind: 'certificate' | 'revocation list';
-  readonly until: number;
-}
+      return [
+        name,
+        renderBadge(...ISSUER_STATES[state]),
+        fetched,
+        failure === undefined ? '–' : renderFailure(failure),
+      ];
+    }),
+    empty: 'None is configured.',
+  });
 
 const DAY = 86_400;
 /** Seconds before the end from which it is shown as a warning, and as a problem. */
@@ -338,8 +388,8 @@ const EXPIRY_LIMITS = {
   'revocation list': { warn: DAY, bad: 0 },
 } as const;
 
-function renderExpiries({ history: { latest }, now }: Figures): Markup {
-  const expiries: Expiry[] = [
+function renderExpiries({ deps, history: { latest } }: ConsoleRequest): Markup {
+  const expiries = [
     ...readSamples(latest, 'gatehouse_tls_cert_not_after_seconds').map(({ labels, value }) => ({
       what: (labels['cert'] ?? '').replace(/^issuer:/, 'issuer '),
       kind: 'certificate' as const,
@@ -351,34 +401,46 @@ function renderExpiries({ history: { latest }, now }: Figures): Markup {
       until: value,
     })),
   ];
-  const rows = expiries
-    .toSorted((a, b) => a.until - b.until)
-    .map(({ what, kind, until }) => {
-      const left = until - now;
-      const { warn, bad } = EXPIRY_LIMITS[kind];
-      const tone = left <= bad ? 'bad' : left <= warn ? 'warn' : 'good';
-      const text = left <= 0 ? 'expired' : `${formatDuration(left)} left`;
-      return html`<tr><th scope="row">${renderText(what, 128)}</th><td>${kind}</td><td>${renderBadge(text, tone)}</td><td>${renderTime(until)}</td></tr>\n`;
-    });
-  const head = html`<th scope="col">Name</th><th scope="col">Kind</th><th scope="col">State</th><th scope="col">Until</th>`;
-  return renderTable('expiries', 'Certificates and revocation lists', head, rows, 'None is configured.');
+  return renderTable({
+    id: 'expiries',
+    title: 'Certificates and revocation lists',
+    columns: ['Name', 'Kind', 'State', 'Until'],
+    rows: expiries
+      .toSorted((a, b) => a.until - b.until)
+      .map(({ what, kind, until }) => {
+        const left = until - deps.now();
+        const { warn, bad } = EXPIRY_LIMITS[kind];
+        const tone = left <= bad ? 'bad' : left <= warn ? 'warn' : 'good';
+        const text = left <= 0 ? 'expired' : `${formatDuration(left)} left`;
+        return [renderText(what, 128), kind, renderBadge(text, tone), renderTime(until)];
+      }),
+    empty: 'None is configured.',
+  });
 }
 
 /** A replica without a heartbeat for longer has lost its connection. */
 const REPLICA_WARN_SECONDS = 2;
 
-function renderReplicas({ replicas }: Figures): Markup {
-  const head = html`<th scope="col">Process</th><th scope="col">State</th><th scope="col" class="number">Last heartbeat</th><th scope="col" class="number">Revocation lag</th>`;
-  const title = 'Replicas';
-  if (replicas === undefined)
-    return renderTable('replicas', title, head, [], 'The embedded store is used by this gatehouse only.');
-  if (replicas === 'unavailable')
-    return renderTable('replicas', title, head, [], 'Redis is unreachable: replicas are not known.');
-  const rows = replicas
-    .toSorted((a, b) => a.name.localeCompare(b.name))
-    .map(({ name, isSelf, heartbeatAge, lag }) => {
-      const isLate = Math.max(heartbeatAge, lag) > REPLICA_WARN_SECONDS;
-      return html`<tr><th scope="row">${renderText(name, 128)}${isSelf && html` <span class="soft">(this process)</span>`}</th><td>${isLate ? renderBadge('behind', 'warn') : renderBadge('current', 'good')}</td><td class="number">${formatSeconds(heartbeatAge)} ago</td><td class="number">${formatSeconds(lag)}</td></tr>\n`;
-    });
-  return renderTable('replicas', title, head, rows, 'No process has registered yet.');
-}
+const renderReplicas = (replicas: Replicas): Markup =>
+  renderTable({
+    id: 'replicas',
+    title: 'Replicas',
+    columns: ['Process', 'State', 'Last heartbeat', 'Revocation lag'],
+    textColumns: 2,
+    rows: sortByName(Array.isArray(replicas) ? (replicas as readonly ReplicaStatus[]) : []).map(
+      ({ name, isSelf, heartbeatAge, lag }) => [
+        html`${renderText(name, 128)}${isSelf && html` <span class="soft">(this process)</span>`}`,
+        Math.max(heartbeatAge, lag) > REPLICA_WARN_SECONDS
+          ? renderBadge('behind', 'warn')
+          : renderBadge('current', 'good'),
+        `${formatSeconds(heartbeatAge)} ago`,
+        formatSeconds(lag),
+      ],
+    ),
+    empty:
+      replicas === undefined
+        ? 'The embedded store is used by this gatehouse only.'
+        : replicas === 'unavailable'
+          ? 'Redis is unreachable: replicas are not known.'
+          : 'No process has registered yet.',
+  });
