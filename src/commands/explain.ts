@@ -3,7 +3,7 @@ import { parseScope } from '../domain/scope.ts';
 import { explain } from '../proxy/policy/explain.ts';
 import { formatExplanation } from '../proxy/policy/explain-text.ts';
 import { buildIntegrations } from '../server/build-from-settings.ts';
-import { createExplainContext } from '../server/explain-context.ts';
+import { createExplainContext } from '../server/service-paths.ts';
 import { COMMON_METHODS, CONFIG_OPTIONS, type Command, type CommandContext, UsageError, writeJson } from './command.ts';
 import { loadCommandSettings } from './settings.ts';
 

@@ -9,8 +9,8 @@ import { type EventLoopMonitor, startEventLoopMonitor } from '../server/event-lo
 import { type DrainOptions, type Gateway, type GatewayOptions, openGateway } from '../server/gateway.ts';
 import { returnIdleMemory } from '../server/idle-memory.ts';
 import { Reloader, type ReloaderOptions } from '../server/reloader.ts';
-import type { SupervisorMessage, WorkerMessage } from '../server/workers/messages.ts';
-import { createRateLimitClient } from '../server/workers/rate-limit-ipc.ts';
+import type { SupervisorMessage, WorkerMessage } from '../server/workers/ipc.ts';
+import { createRateLimitClient } from '../server/workers/ipc.ts';
 import { openSupervisor } from '../server/workers/supervisor-process.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './command.ts';
 import { getRuntime, selfCheck } from './self-check.ts';
@@ -245,14 +245,11 @@ async function runWorker(serveContext: ServeContext, workers: number): Promise<v
   process.on('message', (message: SupervisorMessage) => {
     if (message.kind === 'limit') limits.onResponse(message);
     if (message.kind === 'snapshot_request') void sendMetrics();
-    if (message.kind === 'recent_events_request')
-      sendToSupervisor({
-        kind: 'recent_events',
-        id: message.id,
-        events: gateway.findRecentEvents(message.query),
-      });
-    if (message.kind === 'status_request')
-      sendToSupervisor({ kind: 'status', id: message.id, status: gateway.getStatus() });
+    if (message.kind === 'query') {
+      const { id, query } = message;
+      const result = query === 'status' ? gateway.getStatus() : gateway.findRecentEvents(query);
+      sendToSupervisor({ kind: 'query_result', id, result });
+    }
     if (message.kind === 'announce_shutdown') gateway.announceShutdown();
     if (message.kind === 'drain') void drainAndEnd(message);
     if (message.kind !== 'reload') return;

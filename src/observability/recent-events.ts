@@ -4,7 +4,7 @@ import { RingBuffer } from '../lib/ring-buffer.ts';
 import type { AccessLogOptions, RequestRecord } from './access-log.ts';
 import type { AuditEvent } from './audit-events.ts';
 import type { LogFields, LogValue } from './logger.ts';
-import { redactValue } from './redact-fields.ts';
+import { redactValue } from './logger.ts';
 
 /** A refused or failed request. Contains no token, header, query or body. */
 export interface RecentRefusal {

@@ -1,22 +1,17 @@
 import type { AdminApiDeps } from '../admin/grants-api.ts';
+import { getLongestGrantLifetime } from '../config/lifetimes.ts';
 import type { Settings } from '../config/schema.ts';
 import { parseClientIdUrl } from '../domain/client-document.ts';
 import { createUserDirectory } from '../identity/user-directory.ts';
 import { deriveTokenId } from '../tokens/trusted-issuers/trusted-issuer.ts';
 
-/** Lookups of the admin API in the current configuration. */
-export const createAdminDirectory = (
+/** What the admin API uses, with lookups in the current configuration. */
+export const createAdminApi = (
+  deps: Pick<AdminApiDeps, 'store' | 'log' | 'now'>,
   settings: () => Settings,
-): Pick<
-  AdminApiDeps,
-  | 'hasClient'
-  | 'hasDocumentClients'
-  | 'hasIssuer'
-  | 'getForeignTokenId'
-  | 'getForeignIdentity'
-  | 'findIdentities'
-  | 'isDisabled'
-> => ({
+): AdminApiDeps => ({
+  ...deps,
+  longestGrant: () => getLongestGrantLifetime(settings()),
   hasClient(id) {
     const { integrations, trustedIssuers } = settings();
     const [issuer = '', foreignId] = id.split('/', 2);
@@ -35,24 +30,22 @@ export const createAdminDirectory = (
   getForeignTokenId: (issuer, jti) => deriveTokenId(issuer, `jti ${jti}`),
   getForeignIdentity: (issuer, subject) => `${settings().trustedIssuers[issuer]?.label ?? issuer}:${subject}`,
   async isDisabled(identity) {
-    const users = createUserDirectory(settings().directories);
-    try {
-      return (await users.findByIdentity(identity))?.disabled === true;
-    } finally {
-      await users.close();
-    }
+    await using users = openDirectory(settings());
+    return (await users.findByIdentity(identity))?.disabled === true;
   },
   async findIdentities(attribute, value) {
-    const { directories } = settings();
-    // Opened per request: lookups are rare, and a supervisor has no directory of its own.
-    const users = createUserDirectory(directories);
-    try {
-      const matches = await Promise.all(
-        Object.keys(directories).map((directory) => users.findByClaim(directory, { issuer: '', attribute, value })),
-      );
-      return [...new Set(matches.flatMap((user) => (user === undefined ? [] : [user.identity])))];
-    } finally {
-      await users.close();
-    }
+    await using users = openDirectory(settings());
+    const matches = await Promise.all(
+      Object.keys(settings().directories).map((directory) =>
+        users.findByClaim(directory, { issuer: '', attribute, value }),
+      ),
+    );
+    return [...new Set(matches.flatMap((user) => (user === undefined ? [] : [user.identity])))];
   },
 });
+
+/** Opened per request: lookups are rare, and a supervisor has no directory of its own. */
+function openDirectory({ directories }: Settings) {
+  const users = createUserDirectory(directories);
+  return { ...users, [Symbol.asyncDispose]: () => users.close() };
+}

@@ -2,18 +2,18 @@ import { type AdminApiDeps, handleAdminRequest } from '../admin/grants-api.ts';
 import { type AdminListener, type AdminTls, openAdminListener, type ReadinessCheck } from '../admin/listener.ts';
 import type { Settings } from '../config/schema.ts';
 import { Console } from '../console/console.ts';
+import type { ConsoleDeps } from '../console/context.ts';
 import { readPackageVersion } from '../lib/package-version.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { formatExposition, mergeSnapshots } from '../observability/exposition.ts';
 import { EMPTY_STATUS, type GatewayStatus } from '../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Snapshot } from '../observability/metric-registry.ts';
-import type { RecentEventsQuery, RecentEventsResult } from '../observability/recent-events.ts';
 import { Fault } from '../ports/fault.ts';
 import { buildIntegrations } from './build-from-settings.ts';
-import { createExplainContext } from './explain-context.ts';
 import { toListenError } from './listeners.ts';
 import type { OpenedStore } from './open-store.ts';
+import { createExplainContext } from './service-paths.ts';
 
 interface AdminEndpointOptions {
   readonly settings: Settings;
@@ -21,16 +21,12 @@ interface AdminEndpointOptions {
   /** In addition to the checks of shutdown and of the store. */
   readonly checks: readonly ReadinessCheck[];
   readonly getSnapshots: () => Promise<readonly Snapshot[]>;
-  /** Omitted: no console. */
-  readonly console?: {
-    /** As `getSnapshots`, as of a few seconds ago where that costs less. */
-    readonly getRecentSnapshots: () => Promise<readonly Snapshot[]>;
-    /** Of all processes. */
-    readonly findRecentEvents: (query: RecentEventsQuery) => Promise<RecentEventsResult>;
-    /** Changed settings that are in force after a restart. */
-    readonly findPendingRestart: (current: Settings) => readonly string[];
-    readonly now: () => number;
-  };
+  /** As `getSnapshots`, as of a few seconds ago where that costs less. */
+  readonly getRecentSnapshots: () => Promise<readonly Snapshot[]>;
+  /** Finds events of all processes. */
+  readonly findRecentEvents: ConsoleDeps['findRecent'];
+  readonly findPendingRestart: ConsoleDeps['findPendingRestart'];
+  readonly now: () => number;
 }
 
 /** The admin listener of this process. It may open before the store is reachable: alive, but not ready. */
@@ -75,30 +71,19 @@ export class AdminEndpoint {
           return handleAdminRequest(this.api, request);
         },
         checks: [
-          createCheck('accepting', () => this.isDraining, 'is shutting down'),
-          {
-            name: 'store',
-            check: async () => {
-              if (this.store === undefined) throw new Error(`has not been reached yet${this.#storeProblem}`);
-              await this.store.probe();
-            },
-          },
-          {
-            // For probes that exclude `store`: while the store is unreachable, tokens are still validated.
-            name: 'revocations',
-            check: async () => {
-              const lag = this.store === undefined ? Number.POSITIVE_INFINITY : this.store.revocationLag?.();
-              if ((lag ?? 0) > settings.store.maxStaleness) throw new Error('are out of date');
-            },
-          },
-          {
-            // For probes that exclude `store`: other processes, whose clocks agree, can issue tokens.
-            name: 'clock',
-            check: async () => {
-              const problem = this.store?.findClockProblem?.();
-              if (problem !== undefined) throw new Error(problem);
-            },
-          },
+          createCheck('accepting', () => this.isDraining && 'is shutting down'),
+          createCheck('store', async () => {
+            if (this.store === undefined) return `has not been reached yet${this.#storeProblem}`;
+            await this.store.probe();
+            return undefined;
+          }),
+          // For probes that exclude `store`: while the store is unreachable, tokens are still validated.
+          createCheck('revocations', () => {
+            const lag = this.store === undefined ? Number.POSITIVE_INFINITY : this.store.revocationLag?.();
+            return (lag ?? 0) > settings.store.maxStaleness && 'are out of date';
+          }),
+          // For probes that exclude `store`: other processes, whose clocks agree, can issue tokens.
+          createCheck('clock', () => this.store?.findClockProblem?.()),
           ...checks,
         ],
         metrics: async (results) => {
@@ -140,8 +125,9 @@ export class AdminEndpoint {
   }
 
   #createConsole(): Console | undefined {
-    const { settings, log, console, getSnapshots } = this.#options;
-    if (console === undefined || !settings.admin.console.enabled) return undefined;
+    const { settings, log, getSnapshots, getRecentSnapshots, findRecentEvents, findPendingRestart, now } =
+      this.#options;
+    if (!settings.admin.console.enabled) return undefined;
     return new Console({
       credentials: getCredentials(settings),
       acceptsCertificates: settings.admin.tls?.clientCa !== undefined,
@@ -149,16 +135,15 @@ export class AdminEndpoint {
       accent: settings.pages.accent,
       getSettings: () => this.getSettings(),
       getApi: () => this.api,
-      getSnapshot: async (isWatched) =>
-        mergeSnapshots(await (isWatched ? getSnapshots() : console.getRecentSnapshots())),
+      getSnapshot: async (isWatched) => mergeSnapshots(await (isWatched ? getSnapshots() : getRecentSnapshots())),
       listReplicas: () => this.store?.listReplicas?.(),
-      findRecent: console.findRecentEvents,
-      findPendingRestart: console.findPendingRestart,
+      findRecent: findRecentEvents,
+      findPendingRestart,
       getStatus: () => this.getStatus(),
       createExplainContext: cacheBySettings(createExplainContext),
       listIntegrations: cacheBySettings((current) => buildIntegrations(current, [])),
       log,
-      now: console.now,
+      now,
       version: readPackageVersion(),
     });
   }
@@ -190,13 +175,16 @@ function readAdminTls({ admin: { tls } }: Settings): AdminTls | undefined {
   );
 }
 
-const createCheck = (name: string, hasFailed: () => boolean, problem: string): ReadinessCheck => ({
+type Problem = string | false | undefined;
+
+export const createCheck = (name: string, findProblem: () => Problem | Promise<Problem>): ReadinessCheck => ({
   name,
   check: async () => {
-    if (hasFailed()) throw new Error(problem);
+    const problem = await findProblem();
+    if (typeof problem === 'string') throw new Error(problem);
   },
 });
 
 /** Not ready while overloaded, so that load balancers send requests elsewhere. */
 export const createEventLoopCheck = (isOverloaded: () => boolean): ReadinessCheck =>
-  createCheck('event loop', isOverloaded, 'is overloaded');
+  createCheck('event loop', () => isOverloaded() && 'is overloaded');

@@ -22,25 +22,6 @@ type CertificateContext = Pick<RequestContext, 'peer' | 'sourceUnknown' | 'certi
   readonly request: Pick<HttpRequest, 'rawHeaders'>;
 };
 
-/** The client certificates of requests, for one configuration. */
-export interface ClientCertificates {
-  /** From the TLS connection, or from the header of a front proxy. */
-  readonly get: (context: CertificateContext) => ClientCertificate | undefined;
-  /** The certificate in the header of a front proxy; undefined from other peers. */
-  readonly getForwarded: (context: CertificateContext) => ClientCertificate | undefined;
-  /**
-   * Revalidates issuer, validity and revocation when the cached verdict may be outdated; asynchronous only while an OCSP
-   * responder is asked. Throws or rejects with a `Fault` while it is not known whether the certificate is revoked.
-   */
-  readonly validate: (
-    certificate: ClientCertificate | undefined,
-  ) => PresentedCertificate | undefined | Promise<PresentedCertificate>;
-  /** Of a certificate that was accepted before. `unknown`: whether it is revoked cannot be found out now. */
-  readonly isAccepted: (der: Uint8Array) => boolean | 'unknown';
-  /** Does a front proxy send the certificate header twice, or in another spelling? */
-  readonly isAmbiguous: (context: CertificateContext) => boolean;
-}
-
 export interface ClientCertificate {
   readonly der: Uint8Array;
   /** SHA-256, base64url (RFC 8705 §3.1 `x5t#S256`). */
@@ -57,7 +38,10 @@ interface CertificateVerdict extends ClientCertificate {
 const MAX_HEADER_VALUES = 1_000;
 const MAX_PEERS = 1_000;
 
-export function createClientCertificates(options: ClientCertificatesOptions): ClientCertificates {
+export type ClientCertificates = ReturnType<typeof createClientCertificates>;
+
+/** The client certificates of requests, for one configuration. */
+export function createClientCertificates(options: ClientCertificatesOptions) {
   const { forwardedFrom, forwardedHeader: header, certificateValidator, now } = options;
   // A connection keeps the same buffer for its certificate.
   const verdicts = new WeakMap<Uint8Array, CertificateVerdict>();
@@ -114,15 +98,27 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
     return outcome instanceof Promise ? outcome.then(apply) : apply(outcome);
   };
   return {
-    // The certificate of a front proxy's own connection does not identify its client.
-    get(context) {
+    /**
+     * From the TLS connection, or from the header of a front proxy: the certificate of its own connection does not identify
+     * its client.
+     */
+    get: (context: CertificateContext): ClientCertificate | undefined => {
       if (isFromFrontProxy(context)) return readForwarded(context);
       const der = context.certificate();
       return der && getVerdict(der);
     },
-    getForwarded: (context) => (isFromFrontProxy(context) ? readForwarded(context) : undefined),
-    validate: (certificate) => certificate && revalidate(certificate),
-    isAccepted(der) {
+    /** The certificate in the header of a front proxy; undefined from other peers. */
+    getForwarded: (context: CertificateContext): ClientCertificate | undefined =>
+      isFromFrontProxy(context) ? readForwarded(context) : undefined,
+    /**
+     * Revalidates issuer, validity and revocation when the cached verdict may be outdated; asynchronous only while an OCSP
+     * responder is asked. Throws or rejects with a `Fault` while it is not known whether the certificate is revoked.
+     */
+    validate: (
+      certificate: ClientCertificate | undefined,
+    ): PresentedCertificate | undefined | Promise<PresentedCertificate> => certificate && revalidate(certificate),
+    /** Whether a certificate is still accepted. `unknown`: whether it is revoked cannot be found out now. */
+    isAccepted: (der: Uint8Array): boolean | 'unknown' => {
       try {
         const verdict = revalidate(getVerdict(der));
         if (!(verdict instanceof Promise)) return verdict.accepted;
@@ -134,7 +130,8 @@ export function createClientCertificates(options: ClientCertificatesOptions): Cl
         throw error;
       }
     },
-    isAmbiguous: (context) =>
+    /** Does a front proxy send the certificate header twice, or in another spelling? */
+    isAmbiguous: (context: CertificateContext): boolean =>
       header !== undefined &&
       isFromFrontProxy(context) &&
       findForwardedField(context.request.rawHeaders, header).kind === 'ambiguous',

@@ -1,4 +1,6 @@
 import type { Settings } from '../config/schema.ts';
+import type { Epoch } from '../domain/epoch.ts';
+import { type ClientDocumentReader, createClientDocuments } from '../identity/client-documents.ts';
 import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
 import type { UserDirectory } from '../identity/user-directory.ts';
 import { createUserDirectory } from '../identity/user-directory.ts';
@@ -8,7 +10,6 @@ import { StartError } from '../lib/start-error.ts';
 import { createTheme } from '../pages/views/theme.ts';
 import { type CertificateFiles, CertificateFilesError, loadCertificateFiles } from '../x509/certificate-files.ts';
 import { buildRules, listCertificateFiles } from './build-from-settings.ts';
-import { openClientDocuments } from './client-documents.ts';
 import { openClientKeys } from './client-keys.ts';
 import { openFileKeyring, readKeyFile } from './keys.ts';
 import type { ProcessState } from './process-state.ts';
@@ -82,6 +83,26 @@ function openUserDirectory(
     ),
   );
   return resources.adopt(users, () => users.close());
+}
+
+/** The documents of the clients that `integrations[].clientDocuments` accepts, by integration. */
+function openClientDocuments(
+  { integrations }: Settings,
+  now: () => Epoch,
+  { resources }: ResourceScope,
+): ClientDocumentReader {
+  const byIntegration = new Map(
+    integrations.flatMap(({ clientId, clientDocuments: { hosts, privateAddresses, ca } }, index) => {
+      if (hosts.length === 0) return [];
+      const pem = readSettingFile(`integrations[${index}].clientDocuments.ca`, ca);
+      const documents = createClientDocuments({ privateAddresses, now, ...(pem !== undefined && { ca: pem }) });
+      return [[clientId, resources.adopt(documents, () => documents.close())]];
+    }),
+  );
+  return {
+    read: async (clientId, templateId) =>
+      (await byIntegration.get(templateId)?.read(clientId)) ?? { problem: 'no integration accepts it' },
+  };
 }
 
 export const openOpenIdProviders = (

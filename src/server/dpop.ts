@@ -9,15 +9,10 @@ import { createProofNonces, createProofVerifier, PROOF_WINDOW, type ProofVerifie
 import type { Sealer } from '../tokens/sealer.ts';
 import type { ProcessState } from './process-state.ts';
 
-/** Used DPoP proofs. Kept across reloads. */
-export interface ProofMemories {
-  readonly requests: ProofMemory;
-  /** Separate, so that token requests cannot fill the other. */
-  readonly tokenRequests: ProofMemory;
-}
-
-export const createProofMemories = (): ProofMemories => ({
+/** Remembers the used DPoP proofs, across reloads. */
+export const createProofMemories = () => ({
   requests: new ProofMemory(),
+  /** Separate, so that token requests cannot fill the other. */
   tokenRequests: new ProofMemory(),
 });
 
@@ -25,7 +20,7 @@ export const createProofMemories = (): ProofMemories => ({
 export function buildProofVerifier(
   { dpop }: Settings,
   sealer: Sealer,
-  { proofs }: Pick<ProcessState, 'proofs'>,
+  { proofs }: ProcessState,
 ): ProofVerifier | undefined {
   if (!dpop.enabled) return undefined;
   return createProofVerifier({
@@ -38,7 +33,7 @@ export function buildProofVerifier(
 export function createTokenRequestProofs(
   { trustedProxies }: Settings,
   { proofs: proofPolicy, isOwnAuthority }: Pick<PolicyContext, 'proofs' | 'isOwnAuthority'>,
-  { proofs: { tokenRequests }, now }: Pick<ProcessState, 'proofs' | 'now'>,
+  { proofs: { tokenRequests }, now }: ProcessState,
 ): TokenRequestProofs | undefined {
   if (proofPolicy === undefined) return undefined;
   const { verifier, getOrigin } = proofPolicy;

@@ -1,12 +1,7 @@
 import { openSync, readSync } from 'node:fs';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 
-/** Detects stalls of the event loop, which delay every request of the process. */
-export interface EventLoopMonitor {
-  /** A stall longer than the limit happened within the recovery time. */
-  isOverloaded(): boolean;
-  stop(): void;
-}
+export type EventLoopMonitor = ReturnType<typeof startEventLoopMonitor>;
 
 interface EventLoopMonitorOptions {
   /** The longest tolerated stall. */
@@ -21,12 +16,13 @@ interface EventLoopMonitorOptions {
 const CHECK_INTERVAL_MS = 100;
 const RESOLUTION_MS = 20;
 
+/** Detects stalls of the event loop, which delay every request of the process. */
 export function startEventLoopMonitor({
   limitMs = 1_000,
   recoveryMs = 2_000,
   onChange,
   readRunQueueWait = createRunQueueWaitReader(),
-}: EventLoopMonitorOptions = {}): EventLoopMonitor {
+}: EventLoopMonitorOptions = {}) {
   const histogram = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   histogram.enable();
   let checkedAt = performance.now();
@@ -56,12 +52,13 @@ export function startEventLoopMonitor({
   };
   const timer = setInterval(check, CHECK_INTERVAL_MS).unref();
   return {
-    isOverloaded() {
+    /** A stall longer than the limit happened within the recovery time. */
+    isOverloaded(): boolean {
       // Requests that waited during a stall may run before the timer.
       if (performance.now() - checkedAt - CHECK_INTERVAL_MS >= limitMs) check();
       return performance.now() < overloadedUntil;
     },
-    stop() {
+    stop(): void {
       clearInterval(timer);
       histogram.disable();
     },

@@ -1,36 +1,21 @@
 import { clientAccounts } from '../listener/client-accounts.ts';
 import type { PublicListener } from '../listener/listener.ts';
 import type { Metrics } from '../observability/metrics.ts';
-import type { Store } from '../ports/store.ts';
-import type { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
 import type { ProcessState } from './process-state.ts';
-import type { QuotaRegistry } from './quotas.ts';
 import type { ReloadState } from './reload-state.ts';
-import type { IssuerKeysRegistry } from './trusted-issuers.ts';
-
-export interface GatewayMetricsSources {
-  readonly files: () => CertificateFiles;
-  readonly upstreams: UpstreamRegistry;
-  readonly crlFetchers: ProcessState['crlFetchers'];
-  readonly issuerKeys: Pick<IssuerKeysRegistry, 'listStatus' | 'listIntrospection'>;
-  readonly reloads: Pick<ReloadState, 'appliedAt' | 'isLastSuccessful'>;
-  readonly quotas: Pick<QuotaRegistry, 'size' | 'overflowed'>;
-  readonly listener: Pick<PublicListener, 'countConnections'>;
-  readonly store: Store;
-  readonly now: () => number;
-}
 
 /** Registers gauges that are read on each scrape. */
 export function registerGatewayMetrics(
-  metrics: Metrics,
-  { files, upstreams, crlFetchers, issuerKeys, reloads, quotas, listener, store, now }: GatewayMetricsSources,
+  { metrics, upstreams, crlFetchers, issuerKeys, quotas, store, now }: ProcessState,
+  reloads: ReloadState,
+  listener: PublicListener,
+  getFiles: () => CertificateFiles,
 ): void {
   const overflow = metrics.counter('gatehouse_rate_limit_overflow_total');
   const evictions = metrics.counter('gatehouse_client_memory_evictions_total');
   metrics.addCollector((set) => {
-    const current = files();
-    const { server, crls } = current;
+    const { server, crls, issuers } = getFiles();
     set('gatehouse_workers', 1);
     set('gatehouse_rate_limit_keys', quotas.size);
     overflow.value = quotas.overflowed;
@@ -46,7 +31,7 @@ export function registerGatewayMetrics(
       isLastSuccessful === undefined ? undefined : Number(isLastSuccessful),
     );
     set('gatehouse_tls_cert_not_after_seconds', server?.notAfter, 'listener');
-    for (const [name, notAfter] of getLatestExpiries(current))
+    for (const [name, notAfter] of getLatestExpiries(issuers))
       set('gatehouse_tls_cert_not_after_seconds', notAfter, `issuer:${name}`);
     for (const { issuer, thisUpdate, nextUpdate } of crls.getCurrent(now())) {
       set('gatehouse_crl_next_update_seconds', nextUpdate, issuer);
@@ -71,7 +56,7 @@ export function registerGatewayMetrics(
 }
 
 /** A CA that changes its key has two certificates with one name: the later expiry is reported. */
-function getLatestExpiries({ issuers }: CertificateFiles): Map<string, number> {
+function getLatestExpiries(issuers: CertificateFiles['issuers']): Map<string, number> {
   const latest = new Map<string, number>();
   for (const { name, facts } of issuers) latest.set(name, Math.max(facts.notAfter, latest.get(name) ?? 0));
   return latest;

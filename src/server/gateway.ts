@@ -1,5 +1,4 @@
 import { setTimeout as pause } from 'node:timers/promises';
-import { getLongestGrantLifetime } from '../config/lifetimes.ts';
 import { findRestartChanges, isSupervisorSetting } from '../config/restart-settings.ts';
 import type { Settings } from '../config/schema.ts';
 import type { PublicListener } from '../listener/listener.ts';
@@ -9,15 +8,13 @@ import { createMetrics, type Metrics } from '../observability/metrics.ts';
 import {
   createRecentEvents,
   NO_RECENT_EVENTS,
-  type RecentEvents,
   type RecentEventsQuery,
   type RecentEventsResult,
 } from '../observability/recent-events.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { ClientRequest, type RequestEnvironment } from '../proxy/client-request.ts';
 import { createAvailabilityMonitor } from '../stores/redis/availability.ts';
-import type { KeyedRecordAuthenticator } from '../tokens/record-mac.ts';
-import { createAdminDirectory } from './admin-directory.ts';
+import { createAdminApi } from './admin-directory.ts';
 import { AdminEndpoint, createEventLoopCheck } from './admin-endpoint.ts';
 import { ensureAdminTokens } from './admin-token.ts';
 import type { EventLoopMonitor } from './event-loop-monitor.ts';
@@ -25,7 +22,7 @@ import { createHandshakeCounter, createRejectionCounter, registerGatewayMetrics 
 import { instrumentStore } from './instrumented-store.ts';
 import { ensureKeyFile } from './keys.ts';
 import { createTlsContextOptions, startPublicListener } from './listeners.ts';
-import { type Observability, openObservability } from './observability.ts';
+import { openObservability } from './observability.ts';
 import { type OpenedStore, openStore, retryWhileUnreachable } from './open-store.ts';
 import { createProcessState, type ProcessState } from './process-state.ts';
 import { createReportingAuthenticator } from './record-authentication.ts';
@@ -63,20 +60,7 @@ export interface DrainOptions {
   readonly drain?: number | undefined;
 }
 
-/** What is opened once per process, before the first configuration is built. */
-interface Foundation extends Pick<Observability, 'log' | 'audit' | 'tracer'> {
-  readonly settings: Settings;
-  readonly role: 'standalone' | 'worker';
-  readonly metrics: Metrics;
-  readonly now: () => number;
-  readonly isOverloaded: () => boolean;
-  readonly isAuditAvailable: () => boolean;
-  readonly authenticator: KeyedRecordAuthenticator;
-  readonly store: OpenedStore;
-  readonly admin: AdminEndpoint;
-  /** Undefined: the console is off. */
-  readonly recentEvents: RecentEvents | undefined;
-}
+type Foundation = Awaited<ReturnType<typeof openFoundation>>;
 
 /** What a reload replaces. */
 interface ActiveConfig {
@@ -116,17 +100,7 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
     introspection: processState.issuerKeys.listIntrospection(),
   });
   admin.getStatus = async () => getStatus();
-  registerGatewayMetrics(metrics, {
-    reloads,
-    files: () => active.config.files,
-    upstreams: processState.upstreams,
-    crlFetchers: processState.crlFetchers,
-    issuerKeys: processState.issuerKeys,
-    quotas: processState.quotas,
-    listener,
-    store,
-    now,
-  });
+  registerGatewayMetrics(processState, reloads, listener, () => active.config.files);
   resources.defer(() => listener.close());
   if (role === 'standalone') await admin.open();
   logWarnings(active.config, log, options.describe);
@@ -143,7 +117,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   });
 }
 
-async function openFoundation(options: GatewayOptions, resources: AsyncDisposableStack): Promise<Foundation> {
+/** Opens what is opened once per process, before the first configuration is built. */
+async function openFoundation(options: GatewayOptions, resources: AsyncDisposableStack) {
   const { settings, now = systemClock, role = 'standalone', eventLoop, metrics = createMetrics() } = options;
   const isOverloaded = (): boolean => eventLoop?.isOverloaded() === true;
   const recentEvents = settings.admin.console.enabled ? createRecentEvents(now) : undefined;
@@ -159,12 +134,10 @@ async function openFoundation(options: GatewayOptions, resources: AsyncDisposabl
     log,
     checks: [createEventLoopCheck(isOverloaded)],
     getSnapshots: async () => [await metrics.snapshot()],
-    console: {
-      getRecentSnapshots: async () => [await metrics.snapshot()],
-      findRecentEvents: async (query) => recentEvents?.find(query) ?? NO_RECENT_EVENTS,
-      findPendingRestart: (current) => findRestartChanges(settings, current),
-      now,
-    },
+    getRecentSnapshots: async () => [await metrics.snapshot()],
+    findRecentEvents: async (query) => recentEvents?.find(query) ?? NO_RECENT_EVENTS,
+    findPendingRestart: (current) => findRestartChanges(settings, current),
+    now,
   });
   resources.defer(() => admin.close());
   const authenticator = createReportingAuthenticator({ log, metrics, now });
@@ -199,6 +172,7 @@ async function openFoundation(options: GatewayOptions, resources: AsyncDisposabl
     authenticator,
     store,
     admin,
+    /** Undefined: the console is off. */
     recentEvents,
   };
 }
@@ -231,13 +205,7 @@ async function activateFirstConfig(
   authenticator.setKeyring(config.keyring);
   revalidateStreams(processState, config);
   admin.getSettings = () => active.config.settings;
-  admin.api = {
-    store: processState.store,
-    log,
-    now,
-    longestGrant: () => getLongestGrantLifetime(active.config.settings),
-    ...createAdminDirectory(() => active.config.settings),
-  };
+  admin.api = createAdminApi({ store: processState.store, log, now }, () => active.config.settings);
   return active;
 }
 
@@ -327,7 +295,7 @@ export class Gateway {
     const { settings: startSettings, authenticator, admin } = foundation;
     const previous = active.config;
     const recordRequest = createRequestRecorder(next, foundation);
-    const config = await buildRuntimeConfig(next, processState, previous);
+    const config = await buildRuntimeConfig(next, processState, previous.files);
     // The process changes from here on: nothing can be rejected any more.
     this.#applyTls(config);
     active.config = config;

@@ -2,22 +2,13 @@ import type { Settings } from '../config/schema.ts';
 import { readPackageVersion } from '../lib/package-version.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { StartError } from '../lib/start-error.ts';
-import { openAuditFile } from '../observability/audit-file.ts';
 import { type AuditLog, type AuditSink, openAuditLog } from '../observability/audit-log.ts';
-import { openAuditWebhook } from '../observability/audit-webhook.ts';
+import { openAuditFile, openAuditWebhook } from '../observability/audit-sinks.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { collectProcessMetrics } from '../observability/process-metrics.ts';
 import type { RecentEvents } from '../observability/recent-events.ts';
 import { openTracer, type Tracer } from '../observability/tracing.ts';
-
-export interface Observability {
-  /** Writes audit events to the configured sink. */
-  readonly log: Logger;
-  readonly audit: AuditLog;
-  readonly tracer: Tracer | undefined;
-  close(): Promise<void>;
-}
 
 const openConfiguredAuditLog = async (settings: Settings, log: Logger, metrics: Metrics): Promise<AuditLog> =>
   openAuditLog({ sink: await openAuditSink(settings), log, metrics });
@@ -27,15 +18,16 @@ export async function openObservability(
   log: Logger,
   metrics: Metrics,
   recentEvents?: RecentEvents,
-): Promise<Observability> {
+) {
   const audit = await openConfiguredAuditLog(settings, log, metrics);
   const tracer = openConfiguredTracer(settings, log, metrics);
   const stopProcessMetrics = collectProcessMetrics(metrics);
   return {
+    /** Writes audit events to the configured sink. */
     log: withAudit(log, () => audit, recentEvents),
     audit,
     tracer,
-    async close() {
+    async close(): Promise<void> {
       stopProcessMetrics();
       await Promise.all([audit.close(), tracer?.close()]);
     },
@@ -50,17 +42,10 @@ const withAudit = (log: Logger, getAudit: () => AuditLog, recentEvents: RecentEv
   },
 });
 
-/** The supervisor's audit log, which follows reloads. */
-export interface ReloadableAuditLog {
-  readonly log: Logger;
-  /** Switches to the sink of these settings. If it cannot be opened, the error is logged and the old one stays in use. */
-  reload(settings: Settings): void;
-  reopen(): void;
-  close(): Promise<void>;
-}
+export type ReloadableAuditLog = Awaited<ReturnType<typeof openReloadableAuditLog>>;
 
 /**
- * Shares the sink with the workers through its own connection or file handle: files are appended to in whole lines, and
+ * Opens the supervisor's audit log, which follows reloads. It shares the sink with the workers through its own connection or file handle: files are appended to in whole lines, and
  * each webhook delivery has a unique id.
  */
 export async function openReloadableAuditLog(
@@ -68,7 +53,7 @@ export async function openReloadableAuditLog(
   log: Logger,
   metrics: Metrics,
   recentEvents?: RecentEvents,
-): Promise<ReloadableAuditLog> {
+) {
   const serializeAudit = ({ audit }: Settings): string => JSON.stringify(audit);
   let key = serializeAudit(settings);
   let audit = await openConfiguredAuditLog(settings, log, metrics);
@@ -89,11 +74,12 @@ export async function openReloadableAuditLog(
   };
   return {
     log: withAudit(log, () => audit, recentEvents),
-    reload(newSettings) {
+    /** Switches to the sink of these settings. If it cannot be opened, the error is logged and the old one stays in use. */
+    reload(newSettings: Settings): void {
       pendingChanges = pendingChanges.then(() => switchSink(newSettings));
     },
     reopen: () => audit.reopen(),
-    async close() {
+    async close(): Promise<void> {
       closed = true;
       await pendingChanges;
       await Promise.all([closingLogs, audit.close()]);

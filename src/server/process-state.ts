@@ -4,8 +4,6 @@ import type { Epoch } from '../domain/epoch.ts';
 import {
   createPendingDeviceLimiter,
   createPollLimiter,
-  type PendingDeviceLimiter,
-  type PollLimiter,
 } from '../grants/device-limits.ts';
 import { OutageTracker } from '../grants/outage-tracker.ts';
 import { createLocalRevocations } from '../grants/revoke.ts';
@@ -13,58 +11,29 @@ import { createRateLimiter, type RateLimiter } from '../lib/rate-limiter.ts';
 import { type ResourceScope, SharedResources } from '../lib/shared-resources.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
-import { type AttemptLimits, createAttemptLimits } from '../pages/throttling/attempt-limits.ts';
+import { createAttemptLimits } from '../pages/throttling/attempt-limits.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import type { Store } from '../ports/store.ts';
 import { LiveStreams } from '../proxy/policy/live-streams.ts';
 import { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import { createMemoryLimits } from '../stores/memory-limits.ts';
 import type { CrlFetcher } from '../x509/crl-fetcher.ts';
-import { type CrlFiles, createCrlFiles } from '../x509/crl-files.ts';
+import { createCrlFiles } from '../x509/crl-files.ts';
 import type { OcspResponder } from '../x509/ocsp-responder.ts';
-import { createProofMemories, type ProofMemories } from './dpop.ts';
+import { createProofMemories } from './dpop.ts';
 import { QuotaRegistry } from './quotas.ts';
 import { IssuerKeysRegistry } from './trusted-issuers.ts';
 import { createSharedRateLimit } from './workers/shared-rate-limit.ts';
 
-/** What survives a reload: the store, rate limits, upstream connections. */
-export interface ProcessState {
+interface ProcessStateOptions {
+  readonly settings: Settings;
   readonly store: Store;
   readonly log: Logger;
   readonly metrics: Metrics;
+  readonly now: () => Epoch;
   /** False: `audit.failClosed` is set and audit events cannot be written. */
   readonly isAuditAvailable: () => boolean;
-  readonly now: () => Epoch;
-  /** Started together with the listener. */
-  readonly outageTracker: OutageTracker;
-  /**
-   * Applies a configuration: the retry window, the limits of pending device requests, and its keyed digest for the names of
-   * rate-limit buckets.
-   */
-  apply(settings: Settings, digest: (text: string) => string): void;
-  readonly pollLimiter: PollLimiter;
-  readonly pendingLimiter: PendingDeviceLimiter;
-  readonly attemptLimits: AttemptLimits;
   readonly isOverloaded: () => boolean;
-  /** WebSockets and other long responses, whichever configuration they began with. */
-  readonly streams: LiveStreams;
-  readonly upstreams: UpstreamRegistry;
-  readonly crlFiles: CrlFiles;
-  readonly crlFetchers: SharedResources<CrlFetcher>;
-  readonly ocspResponders: SharedResources<OcspResponder>;
-  readonly issuerKeys: IssuerKeysRegistry;
-  readonly proofs: ProofMemories;
-  /** A limiter is replaced only when its rate has changed. */
-  openLimiters(rates: Settings['limits']['rates'], scope: ResourceScope): RateLimiters;
-  /** Limits of routes. */
-  readonly quotas: QuotaRegistry;
-  /** Must be called before the store closes. */
-  stop(): Promise<void>;
-}
-
-interface ProcessStateOptions
-  extends Pick<ProcessState, 'store' | 'log' | 'now' | 'metrics' | 'isAuditAvailable' | 'isOverloaded'> {
-  readonly settings: Settings;
   /** Omitted: limits are local to this process. */
   readonly limits?: SharedLimits | undefined;
 }
@@ -80,7 +49,7 @@ const RATE_OF = {
   identityCodeGuesses: 'codeGuesses',
 } as const satisfies Readonly<Record<string, keyof ConfiguredRates>>;
 
-export type RateLimiters = Readonly<Record<keyof ConfiguredRates | keyof typeof RATE_OF, RateLimiter>>;
+type RateLimiters = Readonly<Record<keyof ConfiguredRates | keyof typeof RATE_OF, RateLimiter>>;
 
 /** Limits on guesses: every attempt is counted before it is allowed. */
 const STRICT_LIMITS: ReadonlySet<string> = new Set([
@@ -95,7 +64,10 @@ const STRICT_LIMITS: ReadonlySet<string> = new Set([
 /** Limits that protect the CPU of this process only. */
 const LOCAL_LIMITS: ReadonlySet<string> = new Set(['verify', 'page']);
 
-export function createProcessState(options: ProcessStateOptions): ProcessState {
+export type ProcessState = ReturnType<typeof createProcessState>;
+
+/** Creates what survives a reload: the store, rate limits, upstream connections. */
+export function createProcessState(options: ProcessStateOptions) {
   const { store, log, now, metrics, isAuditAvailable, isOverloaded, limits: shared } = options;
   const limiters = new SharedResources<RateLimiter>();
   const revocations = createLocalRevocations({ log: store.revocations, now });
@@ -123,7 +95,9 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
   const quotas = new QuotaRegistry({ now, shared, digestName });
   return {
     store: { ...store, revocations },
+    /** Limits of routes. */
     quotas,
+    /** WebSockets and other long responses, whichever configuration they began with. */
     streams,
     upstreams,
     crlFiles,
@@ -131,7 +105,8 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     ocspResponders,
     issuerKeys,
     proofs: createProofMemories(),
-    async stop() {
+    /** Must be called before the store closes. */
+    async stop(): Promise<void> {
       quotas.stop();
       await outageTracker.stop();
       streams.stop();
@@ -144,8 +119,13 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
     metrics,
     isAuditAvailable,
     now,
+    /** Started together with the listener. */
     outageTracker,
-    apply(next, nextDigest) {
+    /**
+     * Applies a configuration: the retry window, the limits of pending device requests, and its keyed digest for the names of
+     * rate-limit buckets.
+     */
+    apply(next: Settings, nextDigest: (text: string) => string): void {
       current = next;
       digest = nextDigest;
     },
@@ -163,7 +143,8 @@ export function createProcessState(options: ProcessStateOptions): ProcessState {
       shared: shared ?? createMemoryLimits({ now }),
       digestName,
     }),
-    openLimiters: (rates, scope) =>
+    /** A limiter is replaced only when its rate has changed. */
+    openLimiters: (rates: ConfiguredRates, scope: ResourceScope): RateLimiters =>
       Object.fromEntries(
         [
           ...Object.entries(rates),

@@ -3,63 +3,41 @@ import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { ResourceScope } from '../lib/shared-resources.ts';
 import type { RequestConfig } from '../proxy/config.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
-import type { Keyring } from '../tokens/keyring.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
-import type { ValidityMessages } from '../x509/validity.ts';
-import type { ClientCertificates } from './client-certificates.ts';
 import { openConfigResources } from './config-resources.ts';
-import { createForwardAuthEndpoint, createRequestProxy } from './create-proxy.ts';
 import {
   type BuildContext,
   createBuildContext,
   createConfirmationPages,
+  createForwardAuthEndpoint,
   createOAuthService,
+  createRequestProxy,
   createTokenApiService,
-} from './create-services.ts';
+} from './create-handlers.ts';
 import { listKeyWarnings, recordKeys } from './keys.ts';
 import { checkListenerTls } from './listeners.ts';
-import { getPagesOrigin } from './pages-origin.ts';
 import type { ProcessState } from './process-state.ts';
+import { getPagesOrigin } from './service-paths.ts';
 import { createServiceRouter, type ServiceRouter } from './service-router.ts';
 import { checkTlsFileValidity } from './tls-file-validity.ts';
 
 /** Everything built from one configuration. A request uses the same one from beginning to end. */
-export interface RuntimeConfig {
-  readonly settings: Settings;
-  readonly files: CertificateFiles;
-  /** Of the admin listener and of outgoing connections. */
-  readonly tlsFileValidity: ValidityMessages;
-  readonly keyWarnings: readonly string[];
-  readonly keyring: Keyring;
-  /** The key ids, sorted. */
-  readonly keyIds: string;
-  /** Is this client certificate (DER) accepted now? */
-  readonly isCertificateAccepted: ClientCertificates['isAccepted'];
-  /** Are the integration of a token, or its issuer and key, still configured? Throws a `Fault` while that is not known. */
-  readonly isKnownClient: (bearer: VerifiedToken) => boolean;
-  readonly requests: RequestConfig;
-  /** Called once, right after the swap: applies what is outside of this configuration, and starts its resources. */
-  activate(): void;
-  /** Closes once the last request that uses this configuration has ended. */
-  retire(): void;
-  /** Ends running requests. */
-  close(): Promise<void>;
-}
+export type RuntimeConfig = Awaited<ReturnType<typeof buildRuntimeConfig>>;
 
 /**
  * Builds a configuration without changing anything outside of it; `activate` does that. Throws a `StartError` with all
- * problems when the settings cannot be used; what was opened by then is closed.
+ * problems when the settings cannot be used; what was opened by then is closed. `currentFiles`: the files in use.
  */
 export async function buildRuntimeConfig(
   settings: Settings,
   processState: ProcessState,
-  previous?: RuntimeConfig,
-): Promise<RuntimeConfig> {
+  currentFiles?: CertificateFiles,
+) {
   const { store, now } = processState;
   await using resources = new AsyncDisposableStack();
   const activation: (() => void)[] = [];
   const scope: ResourceScope = { resources, onActivate: (task) => void activation.push(task) };
-  const opened = await openConfigResources(settings, processState, scope, previous?.files);
+  const opened = await openConfigResources(settings, processState, scope, currentFiles);
   const { keyFile, keyring, files, trustedIssuers } = opened;
   checkListenerTls(settings, files);
   const context = createBuildContext(settings, processState, scope, opened);
@@ -74,12 +52,15 @@ export async function buildRuntimeConfig(
   return {
     settings,
     files,
+    /** Of the admin listener and of outgoing connections. */
     tlsFileValidity: checkTlsFileValidity(settings, now()),
     keyWarnings: listKeyWarnings(settings, keyFile),
     keyring,
+    /** The key ids, sorted. */
     keyIds: [...keyring.fingerprints.keys()].toSorted().join(' '),
-    isCertificateAccepted: (der) => certificates.isAccepted(der),
-    isKnownClient: (bearer) =>
+    isCertificateAccepted: certificates.isAccepted,
+    /** Are the integration of a token, or its issuer and key, still configured? Throws a `Fault` while that is not known. */
+    isKnownClient: (bearer: VerifiedToken): boolean =>
       bearer.issuer === undefined
         ? grantDeps.integrations.has(bearer.clientId)
         : trustedIssuers?.hasKey(bearer) === true,
@@ -91,9 +72,12 @@ export async function buildRuntimeConfig(
       serve: router.serve,
       retain: usage.retain,
       release: usage.release,
-    },
+    } satisfies RequestConfig,
+    /** Called once, right after the swap: applies what is outside of this configuration, and starts its resources. */
     activate: () => activation.splice(0).forEach((task) => task()),
+    /** Closes once the last request that uses this configuration has ended. */
     retire: usage.retire,
+    /** Ends running requests. */
     close: usage.close,
   };
 }

@@ -1,5 +1,25 @@
 import type { Settings } from '../config/schema.ts';
+import { compileRules, normalizeHost } from '../domain/rule-matcher.ts';
+import type { ExplainContext } from '../proxy/policy/explain.ts';
 import { RESOURCE_METADATA_PATH } from '../proxy/policy/resource-metadata.ts';
+import { createHostMatcher, createOwnAuthorityCheck, createServedHosts } from '../proxy/policy/served-hosts.ts';
+import { buildRules } from './build-from-settings.ts';
+
+/** The origin of the confirmation pages (docs/decisions/0026-separate-host-for-pages.md). */
+export interface PagesOrigin {
+  readonly url: string;
+  /** Set where the pages have a separate host: only the pages are served there, and only there. */
+  readonly host: string | undefined;
+}
+
+export function getPagesOrigin({
+  publicUrl,
+  pages,
+}: Pick<Settings, 'publicUrl'> & { readonly pages: Pick<Settings['pages'], 'url'> }): PagesOrigin {
+  const url = pages.url === undefined || pages.url === 'shared' ? publicUrl : pages.url;
+  const { origin, host } = new URL(url);
+  return { url, host: origin === new URL(publicUrl).origin ? undefined : normalizeHost(host) };
+}
 
 /** RFC 8615 §3: of both kinds of metadata. */
 const WELL_KNOWN = '/.well-known/oauth-';
@@ -74,3 +94,24 @@ export class ServicePaths {
 
 const startsWithIgnoringCase = (url: string, prefix: string): boolean =>
   url.slice(0, prefix.length).toLowerCase() === prefix;
+
+/** What the proxy decides with, for `gatehouse explain` and the console. */
+export function createExplainContext(settings: Settings): ExplainContext {
+  const { publicUrl, hosts, trustedIssuers } = settings;
+  const rules = compileRules(buildRules(settings));
+  const pagesHost = getPagesOrigin(settings).host;
+  const paths = new ServicePaths(settings);
+  const served = createServedHosts({ settings: hosts, publicUrl, routeHosts: rules.hosts, pagesHost });
+  return {
+    rules,
+    publicUrl,
+    trustedIssuers: new Map(Object.entries(trustedIssuers)),
+    isOwnAuthority: createOwnAuthorityCheck(publicUrl, rules, createHostMatcher(hosts.allowed, pagesHost)),
+    pagesHost,
+    isListedHost: (name) => served.isListed(name),
+    unlistedHosts: hosts.others,
+    isServicePath: (path) => paths.includes(path),
+    isPagePath: (path) => /^\/device(?:\/|$)/.test(paths.parse(path) ?? ''),
+    isForwardAuthPath: (url) => paths.matchForwardAuth(url) !== undefined,
+  };
+}

@@ -23,7 +23,7 @@ import type { ForwardAuth } from '../proxy/policy/forward-auth.ts';
 import { prefersHtml } from '../proxy/policy/root-page.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import type { Keyring } from '../tokens/keyring.ts';
-import type { PagesOrigin } from './pages-origin.ts';
+import type { PagesOrigin } from './service-paths.ts';
 import { ServicePaths } from './service-paths.ts';
 
 export interface ServiceRouterDeps {
@@ -40,14 +40,7 @@ export interface ServiceRouterDeps {
 
 type PendingReply = Reply | Promise<Reply>;
 
-export interface ServiceRouter {
-  /** Returns undefined if the request is not for the service; the proxy serves or rejects it. */
-  readonly serve: (context: RequestContext) => PendingReply | undefined;
-  /** Is this request target served by gatehouse itself, and not proxied? */
-  readonly isServiceTarget: (url: string) => boolean;
-  /** Does another gateway ask about a request? */
-  readonly isForwardAuth: (url: string) => boolean;
-}
+export type ServiceRouter = ReturnType<typeof createServiceRouter>;
 
 const PAGES_PATH = '/device';
 const isBelow = (prefix: string, path: string): boolean => path === prefix || path.startsWith(`${prefix}/`);
@@ -65,7 +58,7 @@ const withFields = (reply: Reply, fields: Readonly<Record<string, string>>): Rep
 });
 
 /** Serves the token API, the OAuth endpoints, the pages and forward-auth. */
-export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
+export function createServiceRouter(deps: ServiceRouterDeps) {
   const { settings, service, oauth, pages, pagesOrigin, forwardAuth, proxy, keyring, now } = deps;
   const paths = new ServicePaths(settings);
   const openApi = serializeOpenApi(settings.publicUrl, service.path);
@@ -127,7 +120,8 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
   };
 
   return {
-    serve(context) {
+    /** Returns undefined if the request is not for the service; the proxy serves or rejects it. */
+    serve: (context: RequestContext): PendingReply | undefined => {
       const { url } = context.request;
       if (!paths.mayInclude(url)) return undefined;
       const forwardAuthPath = paths.matchForwardAuth(url);
@@ -145,8 +139,10 @@ export function createServiceRouter(deps: ServiceRouterDeps): ServiceRouter {
         ? serveMetadata(context, path, host)
         : serveServicePath(context, servicePath, host);
     },
-    isForwardAuth: (url) => paths.matchForwardAuth(url) !== undefined,
-    isServiceTarget(url) {
+    /** Does another gateway ask about a request? */
+    isForwardAuth: (url: string): boolean => paths.matchForwardAuth(url) !== undefined,
+    /** Is this request target served by gatehouse itself, and not proxied? */
+    isServiceTarget: (url: string): boolean => {
       if (!paths.mayInclude(url)) return false;
       if (paths.matchForwardAuth(url) !== undefined) return true;
       const { isOwnAuthority: isServedAuthority } = proxy.policy;

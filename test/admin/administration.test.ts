@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type AdminApiDeps, handleAdminRequest } from '../../src/admin/grants-api.ts';
 import type { Settings } from '../../src/config/schema.ts';
-import { createAdminDirectory } from '../../src/server/admin-directory.ts';
+import { createAdminApi } from '../../src/server/admin-directory.ts';
 import { type Reply, sendRequest } from '../support/https-client.ts';
 import { ALICE, BOB, startGateway, type TestGateway } from '../support/test-gateway.ts';
 
@@ -288,7 +288,10 @@ test('a user name that exists in several directories is 409 with the identities'
     two: { label: 'two', users: [{ ...bob, disabled: true }], derive: false },
     all: { label: 'all', users: [], derive: true },
   };
-  const { findIdentities, isDisabled } = createAdminDirectory(() => ({ directories }) as unknown as Settings);
+  const { findIdentities, isDisabled } = createAdminApi(
+    {} as AdminApiDeps,
+    () => ({ directories }) as unknown as Settings,
+  );
   expect(await findIdentities('userName', 'Bob')).toEqual(['one:00ff00ff', 'two:00ff00ff']);
   const identities = ['one:00ff00ff', 'two:00ff00ff', 'two:ff', `all:${'0'.repeat(64)}`, 'other:1'];
   expect(await Promise.all(identities.map(isDisabled))).toEqual([false, true, false, false, false]);

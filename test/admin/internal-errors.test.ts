@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { AdminApiDeps } from '../../src/admin/grants-api.ts';
 import { createLogger } from '../../src/observability/logger.ts';
+import { NO_RECENT_EVENTS } from '../../src/observability/recent-events.ts';
 import { AdminEndpoint } from '../../src/server/admin-endpoint.ts';
 import { sendRequest } from '../support/https-client.ts';
 import { baseSettings, writeAndLoadSettings } from '../support/test-gateway.ts';
@@ -38,6 +39,10 @@ beforeAll(async () => {
     getSnapshots: async () => {
       throw new RangeError('no figures');
     },
+    getRecentSnapshots: async () => [],
+    findRecentEvents: async () => NO_RECENT_EVENTS,
+    findPendingRestart: () => [],
+    now: () => Date.now() / 1_000,
   });
   admin.api = broken;
   await admin.open();

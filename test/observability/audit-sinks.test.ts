@@ -3,9 +3,8 @@ import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, wr
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { openAuditFile } from '../../src/observability/audit-file.ts';
 import { type AuditLog, type AuditSink, openAuditLog } from '../../src/observability/audit-log.ts';
-import { openAuditWebhook } from '../../src/observability/audit-webhook.ts';
+import { openAuditFile, openAuditWebhook } from '../../src/observability/audit-sinks.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
 import { until } from '../support/serve-process.ts';

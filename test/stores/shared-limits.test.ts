@@ -1,10 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { PendingEntry, SharedLimits } from '../../src/ports/shared-limits.ts';
-import {
-  createRateLimitClient,
-  handleRateLimitRequest,
-  type RateLimitClient,
-} from '../../src/server/workers/rate-limit-ipc.ts';
+import { createRateLimitClient, handleRateLimitRequest, type RateLimitClient } from '../../src/server/workers/ipc.ts';
 import { createMemoryLimits } from '../../src/stores/memory-limits.ts';
 import { openRedisStore } from '../../src/stores/redis/store.ts';
 import { testAuthenticator } from '../support/record-keys.ts';

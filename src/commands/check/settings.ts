@@ -17,7 +17,7 @@ import { covers, formatScope, unionScopes } from '../../domain/scope.ts';
 import { isServedMethod } from '../../http/request-head.ts';
 import { findClosestName } from '../../lib/closest-name.ts';
 import { buildRules } from '../../server/build-from-settings.ts';
-import { getPagesOrigin } from '../../server/pages-origin.ts';
+import { getPagesOrigin } from '../../server/service-paths.ts';
 import type { Check } from '../check.ts';
 import { checkKeyFileMode } from './files.ts';
 

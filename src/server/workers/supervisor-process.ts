@@ -1,6 +1,5 @@
 import cluster from 'node:cluster';
 import { listReloadedFiles } from '../../config/file-settings.ts';
-import { getLongestGrantLifetime } from '../../config/lifetimes.ts';
 import { findRestartChanges, isSupervisorSetting } from '../../config/restart-settings.ts';
 import type { Settings } from '../../config/schema.ts';
 import { StartError } from '../../lib/start-error.ts';
@@ -12,8 +11,8 @@ import { collectProcessMetrics } from '../../observability/process-metrics.ts';
 import { createRecentEvents, mergeRecentEvents, type RecentEvents } from '../../observability/recent-events.ts';
 import { openSealingKeys } from '../../tokens/keyring.ts';
 import type { KeyedRecordAuthenticator } from '../../tokens/record-mac.ts';
-import { createAdminDirectory } from '../admin-directory.ts';
-import { AdminEndpoint, createEventLoopCheck } from '../admin-endpoint.ts';
+import { createAdminApi } from '../admin-directory.ts';
+import { AdminEndpoint, createCheck, createEventLoopCheck } from '../admin-endpoint.ts';
 import { ensureAdminTokens } from '../admin-token.ts';
 import { type DrainOptions, logRestartNeeded } from '../gateway.ts';
 import { ensureKeyFile, readKeyFile } from '../keys.ts';
@@ -79,14 +78,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   admin.getSettings = getSettings;
   admin.getStatus = async () => mergeStatuses(await pool.findStatuses());
   // An integration can be revoked as soon as it is on disk, before all workers have loaded it.
-  const getLatestSettings = (): Settings => options.getSettings();
-  admin.api = {
-    store,
-    log,
-    now,
-    longestGrant: () => getLongestGrantLifetime(getLatestSettings()),
-    ...createAdminDirectory(getLatestSettings),
-  };
+  admin.api = createAdminApi({ store, log, now }, () => options.getSettings());
   await ensureKeyFile(settings, store);
   loadKeys(authenticator, settings);
   ensureAdminTokens(settings, log);
@@ -167,28 +159,20 @@ const createAdminEndpoint = (
     settings,
     log,
     checks: [
-      {
-        name: 'workers',
-        check: async () => {
-          const ready = pool.countReady();
-          if (ready < count) throw new Error(`${ready} of ${count} are ready`);
-        },
-      },
+      createCheck('workers', () => pool.countReady() < count && `${pool.countReady()} of ${count} are ready`),
       createEventLoopCheck(() => pool.isOverloaded()),
     ],
     getSnapshots: async () => [await metrics.snapshot(), ...(await pool.collectSnapshots())],
-    console: {
-      getRecentSnapshots: async () => [await metrics.snapshot(), ...pool.getLastSnapshots()],
-      // The supervisor has audit events of its own: those of operators.
-      findRecentEvents: async (query) =>
-        mergeRecentEvents(
-          [...(await pool.findRecentEvents(query)), ...(recentEvents === undefined ? [] : [recentEvents.find(query)])],
-          query.limit,
-        ),
-      // A change of the others replaces the workers.
-      findPendingRestart: (current) => findRestartChanges(settings, current).filter(isSupervisorSetting),
-      now,
-    },
+    getRecentSnapshots: async () => [await metrics.snapshot(), ...pool.getLastSnapshots()],
+    // The supervisor has audit events of its own: those of operators.
+    findRecentEvents: async (query) =>
+      mergeRecentEvents(
+        [...(await pool.findRecentEvents(query)), ...(recentEvents === undefined ? [] : [recentEvents.find(query)])],
+        query.limit,
+      ),
+    // A change of the others replaces the workers.
+    findPendingRestart: (current) => findRestartChanges(settings, current).filter(isSupervisorSetting),
+    now,
   });
 
 async function startPool(pool: WorkerPool): Promise<number> {

@@ -1,6 +1,7 @@
 import type { Worker } from 'node:cluster';
 import { isSupervisorSetting } from '../../config/restart-settings.ts';
 import type { Settings } from '../../config/schema.ts';
+import { withTimeout } from '../../lib/promises.ts';
 import { StartError } from '../../lib/start-error.ts';
 import { dropGauges, mergeSnapshots } from '../../observability/exposition.ts';
 import type { GatewayStatus } from '../../observability/gateway-status.ts';
@@ -8,8 +9,8 @@ import { errorFields, type Logger } from '../../observability/logger.ts';
 import type { Snapshot } from '../../observability/metric-registry.ts';
 import type { RecentEventsQuery, RecentEventsResult } from '../../observability/recent-events.ts';
 import { createMemoryLimits } from '../../stores/memory-limits.ts';
-import type { SupervisorMessage, WorkerMessage } from './messages.ts';
-import { handleRateLimitRequest } from './rate-limit-ipc.ts';
+import type { SupervisorMessage, WorkerMessage } from './ipc.ts';
+import { handleRateLimitRequest } from './ipc.ts';
 
 interface WorkerPoolOptions {
   readonly fork: () => Worker;
@@ -37,9 +38,6 @@ interface PoolWorker {
   awaitedSnapshot: PromiseWithResolvers<void> | undefined;
 }
 
-/** Receivers of the results, by the id of the query. */
-type PendingQueries<T> = Map<number, (result: T) => void>;
-
 const RESTART_DELAY_MS = 1_000;
 const START_TIMEOUT_MS = 60_000;
 /** Prometheus scrapes time out after 10 s by default. */
@@ -63,8 +61,8 @@ export class WorkerPool {
   #restarting: readonly PoolWorker[] = [];
   #rollingRestart: Promise<void> | undefined;
   #queuedCause: string | undefined;
-  readonly #recentEventQueries: PendingQueries<RecentEventsResult> = new Map();
-  readonly #statusQueries: PendingQueries<GatewayStatus> = new Map();
+  /** Receivers of the results, by the id of the query. */
+  readonly #queries = new Map<number, (result: unknown) => void>();
   #lastQuery = 0;
 
   constructor(options: WorkerPoolOptions) {
@@ -103,7 +101,7 @@ export class WorkerPool {
       send(entry, { kind: 'snapshot_request' });
       return entry.awaitedSnapshot.promise;
     });
-    await withTimeout<unknown>(SNAPSHOT_TIMEOUT_MS, Promise.all(responses), undefined);
+    await withTimeout<unknown>(Promise.all(responses), SNAPSHOT_TIMEOUT_MS, () => {});
     return this.getLastSnapshots();
   }
 
@@ -114,17 +112,13 @@ export class WorkerPool {
 
   /** From every worker that responds in time. */
   findRecentEvents(query: RecentEventsQuery): Promise<readonly RecentEventsResult[]> {
-    return this.#query(this.#recentEventQueries, this.#listReady(), (id) => ({
-      kind: 'recent_events_request',
-      id,
-      query,
-    }));
+    return this.#query(this.#listReady(), query);
   }
 
   /** From every worker that responds in time, without those that are being replaced. */
   findStatuses(): Promise<readonly GatewayStatus[]> {
     const workers = this.#listReady().filter(({ isSurplus }) => !isSurplus);
-    return this.#query(this.#statusQueries, workers, (id) => ({ kind: 'status_request', id }));
+    return this.#query(workers, 'status');
   }
 
   /** The configuration file as a worker has applied it last. */
@@ -169,21 +163,18 @@ export class WorkerPool {
     for (const { worker } of this.#workers) worker.process.kill('SIGKILL');
   }
 
-  async #query<T>(
-    pending: PendingQueries<T>,
-    workers: readonly PoolWorker[],
-    createMessage: (id: number) => SupervisorMessage,
-  ): Promise<readonly T[]> {
+  /** `T`: the result of this query. */
+  async #query<T>(workers: readonly PoolWorker[], query: RecentEventsQuery | 'status'): Promise<readonly T[]> {
     const found: T[] = [];
     const id = (this.#lastQuery += 1);
     const complete = Promise.withResolvers<void>();
-    pending.set(id, (result) => {
-      found.push(result);
+    this.#queries.set(id, (result) => {
+      found.push(result as T);
       if (found.length === workers.length) complete.resolve();
     });
-    for (const entry of workers) send(entry, createMessage(id));
-    if (workers.length > 0) await withTimeout(SNAPSHOT_TIMEOUT_MS, complete.promise, undefined);
-    pending.delete(id);
+    for (const entry of workers) send(entry, { kind: 'query', id, query });
+    if (workers.length > 0) await withTimeout(complete.promise, SNAPSHOT_TIMEOUT_MS, () => {});
+    this.#queries.delete(id);
     return found;
   }
 
@@ -241,10 +232,8 @@ export class WorkerPool {
       case 'snapshot':
         entry.snapshot = message.snapshot;
         return settleSnapshot(entry);
-      case 'recent_events':
-        return this.#recentEventQueries.get(message.id)?.(message.events);
-      case 'status':
-        return this.#statusQueries.get(message.id)?.(message.status);
+      case 'query_result':
+        return this.#queries.get(message.id)?.(message.result);
       case 'limit':
         void handleRateLimitRequest(this.#limits, message).then((response) => send(entry, response));
     }
@@ -297,10 +286,10 @@ export class WorkerPool {
   async #replace(old: PoolWorker): Promise<boolean> {
     if (this.#isClosing()) return false;
     const successor = this.#startWorker(true);
-    const outcome = await withTimeout<StartOutcome>(START_TIMEOUT_MS, successor.started.promise, {
+    const outcome = await withTimeout<StartOutcome>(successor.started.promise, START_TIMEOUT_MS, () => ({
       ok: false,
       problems: ['the new worker was not ready in time'],
-    });
+    }));
     if (!outcome.ok) {
       this.#options.log.error('worker_replace_failed', {
         pid: old.worker.process.pid,
@@ -342,14 +331,4 @@ function send({ worker }: PoolWorker, message: SupervisorMessage): void {
 function settleSnapshot(entry: PoolWorker): void {
   entry.awaitedSnapshot?.resolve();
   entry.awaitedSnapshot = undefined;
-}
-
-async function withTimeout<T>(milliseconds: number, result: Promise<T>, onTimeout: NoInfer<T>): Promise<T> {
-  const timeout = Promise.withResolvers<T>();
-  const timer = setTimeout(() => timeout.resolve(onTimeout), milliseconds);
-  try {
-    return await Promise.race([result, timeout.promise]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

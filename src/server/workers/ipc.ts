@@ -1,16 +1,44 @@
+import type { GatewayStatus } from '../../observability/gateway-status.ts';
+import type { Snapshot } from '../../observability/metric-registry.ts';
+import type { RecentEventsQuery, RecentEventsResult } from '../../observability/recent-events.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { SharedLimits } from '../../ports/shared-limits.ts';
+import type { DrainOptions } from '../gateway.ts';
+
+export type WorkerMessage =
+  | { readonly kind: 'ready'; readonly port: number }
+  | { readonly kind: 'start_failed'; readonly problems: readonly string[] }
+  /** The configuration file is invalid: requests its last valid text. */
+  | { readonly kind: 'config_request' }
+  | {
+      readonly kind: 'reloaded';
+      readonly text: string | undefined;
+      readonly pendingRestart: readonly string[];
+    }
+  | { readonly kind: 'overload'; readonly overloaded: boolean }
+  | { readonly kind: 'snapshot'; readonly snapshot: Snapshot }
+  | { readonly kind: 'query_result'; readonly id: number; readonly result: RecentEventsResult | GatewayStatus }
+  | RateLimitRequest;
+
+export type SupervisorMessage =
+  | { readonly kind: 'reload' }
+  | { readonly kind: 'announce_shutdown' }
+  | ({ readonly kind: 'drain' } & DrainOptions)
+  | { readonly kind: 'settings'; readonly text: string | undefined }
+  | { readonly kind: 'snapshot_request' }
+  | { readonly kind: 'query'; readonly id: number; readonly query: RecentEventsQuery | 'status' }
+  | RateLimitResponse;
 
 type Operation = Exclude<keyof SharedLimits, 'processCount'>;
 
 /** Sent by a worker to the supervisor, which holds the rate limits of all workers. */
-export interface RateLimitRequest {
+interface RateLimitRequest {
   readonly kind: 'limit';
   readonly id: number;
   readonly operation: Operation;
   readonly args: readonly unknown[];
 }
-export interface RateLimitResponse {
+interface RateLimitResponse {
   readonly kind: 'limit';
   readonly id: number;
   readonly result: unknown;
