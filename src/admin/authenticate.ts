@@ -7,7 +7,7 @@ import { getSingleHeader } from '../http/raw-headers.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { isReadableByOthers } from '../tokens/keyring-file.ts';
 
-/** `viewer`: may not revoke. */
+/** A `viewer` may not revoke. */
 type AdminRole = 'operator' | 'viewer';
 
 export interface AdminIdentity {
@@ -21,13 +21,13 @@ export interface AdminIdentity {
 export interface AdminCredentials {
   readonly tokenFile: string;
   readonly readOnlyTokenFile?: string | undefined;
-  /** Subjects of certificates with the role `operator`, RFC 4514. Omitted: all certificates. */
+  /** Subjects of certificates with the role `operator`, RFC 4514. Without it, all certificates have it. */
   readonly operators?: readonly string[] | undefined;
 }
 
 /**
- * Authenticates a client by its certificate or its bearer token. The token counts if the certificate may only view.
- * `onExposed`: other users can read this token file.
+ * Authenticates a client by its certificate or its bearer token. The token decides if the certificate may only view.
+ * `onExposed` is called if other users can read a token file.
  */
 export function authenticateAdmin(
   request: IncomingMessage,
@@ -41,7 +41,7 @@ export function authenticateAdmin(
   return identity ?? certificate;
 }
 
-/** The client certificate of the connection, if `clientCa` has issued it. */
+/** Accepts the client certificate of the connection, if `clientCa` has issued it. */
 export function authenticateCertificate(
   { socket }: Pick<IncomingMessage, 'socket'>,
   { operators }: Pick<AdminCredentials, 'operators'>,
@@ -62,18 +62,18 @@ export function authenticateCertificate(
 }
 
 /**
- * The token files are read for each request, so that a new token applies at once. A file that is empty, or that other users
- * can read, authenticates no one.
+ * The token files are read for each request, so that a new token applies at once. A file that is empty, or that other
+ * users can read, authenticates no one.
  */
 export const authenticateToken = (
   token: string,
   credentials: AdminCredentials,
   onExposed: (file: string) => void,
 ): AdminIdentity | undefined =>
-  // Digests, so that the time does not depend on the length of the token either.
+  // Digests are compared, so that the time does not depend on the length of the token either.
   findToken(`token ${hash('sha256', token)}`, credentials, onExposed);
 
-/** The token with this digest, as in `AdminIdentity.credential`, if it is still in its file. */
+/** Finds the token with this digest, as in `AdminIdentity.credential`, if it is still in its file. */
 export function findToken(
   credential: string,
   { tokenFile, readOnlyTokenFile }: AdminCredentials,
@@ -83,7 +83,7 @@ export function findToken(
     const expected = readToken(file, onExposed);
     return expected !== undefined && isEqualConstantTime(credential, `token ${hash('sha256', expected)}`);
   };
-  // First: if both files contain the same token, it may not revoke.
+  // This file is first: if both files contain the same token, it may not revoke.
   if (readOnlyTokenFile !== undefined && matches(readOnlyTokenFile))
     return { name: 'read-only admin token', role: 'viewer', credential };
   return matches(tokenFile) ? { name: 'admin token', role: 'operator', credential } : undefined;

@@ -14,8 +14,8 @@ interface AdminConnection {
 const getRemoteEndpoint = ({ remoteAddress, remotePort }: Socket): string => `${remoteAddress}|${remotePort}`;
 
 /**
- * Bounds the connections of the admin listener without rejecting probes: beyond the limit, a new connection replaces another
- * one, the oldest idle connection from the address with the most connections.
+ * Bounds the connections of the admin listener without rejecting probes: beyond the limit, a new connection replaces
+ * another one, the oldest idle connection from the address with the most connections.
  */
 export function limitConnections(server: Server | SecureServer, limit: number) {
   /** Oldest first. */

@@ -172,7 +172,10 @@ const PREFIX_FIELDS: ReadonlySet<string> = new Set<GrantPrefix['field']>([
   'subject',
 ]);
 
-/** A value that ends with `*` selects what begins with the text before it. Only lists have prefixes; revocations never do. */
+/**
+ * A value that ends with `*` selects what begins with the text before it. Only lists have prefixes; revocations never
+ * do.
+ */
 function readPrefix(
   selector: { readonly field: GrantSelector['field'] | 'client'; readonly value: string } | undefined,
 ): GrantPrefix | undefined {
@@ -322,7 +325,9 @@ async function revokeFiltered(deps: AdminApiDeps, filter: GrantFilter, operator:
   return { status: 200, body: { ended: filter, live_grants: grants.length } };
 }
 
-/** Calls `visit` with the live grants of a query, some perhaps twice. Returns false if there are more pages than this. */
+/**
+ * Calls `visit` with the live grants of a query, some perhaps twice. Returns false if there are more pages than this.
+ */
 async function visitLiveGrants(
   deps: AdminApiDeps,
   query: Pick<GrantQuery, 'identity' | 'filter'>,

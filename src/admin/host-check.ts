@@ -3,8 +3,9 @@ import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 
 /**
- * Protects against DNS rebinding: a web page whose host name resolves to this address reaches the admin listener through a
- * browser inside the network, but sends its own host name. IP addresses, as used by kubelets and Prometheus, are accepted.
+ * Protects against DNS rebinding: a web page whose host name resolves to this address reaches the admin listener
+ * through a browser inside the network, but sends its own host name. IP addresses, as used by kubelets and Prometheus,
+ * are accepted.
  */
 export function createHostCheck(
   names: readonly string[],

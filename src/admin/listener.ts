@@ -19,7 +19,7 @@ import { sendReply } from './node-request.ts';
 
 export interface ReadinessCheck {
   readonly name: string;
-  /** Rejects with the problem. */
+  /** Rejects with the problem, if there is one. */
   check(): Promise<void>;
 }
 
@@ -39,19 +39,19 @@ interface AdminListenerOptions extends AdminCredentials {
   readonly host: string;
   readonly port: number;
   readonly checks: readonly ReadinessCheck[];
-  /** Omitted: plain HTTP. */
+  /** Without it, the listener uses plain HTTP. */
   readonly tls?: AdminTls | undefined;
   /** Accepted host names, in addition to `localhost` and IP addresses. */
   readonly hostNames?: readonly string[];
   readonly handleAdminRequest?: ((request: AdminRequest) => Promise<JsonResponse>) | undefined;
   /** Metrics of all processes, in the Prometheus text format. */
   readonly metrics?: (results: readonly CheckResult[]) => Promise<string>;
-  /** Omitted: no console. */
+  /** Without it, there is no console. */
   readonly handleConsole?: HandleConsole | undefined;
   readonly log?: Pick<Logger, 'error' | 'warn'>;
 }
 
-/** PEM. A client certificate issued by `clientCa` authenticates to the admin API; probes need none. */
+/** The files are PEM. A client certificate issued by `clientCa` authenticates to the admin API; probes need none. */
 export interface AdminTls {
   readonly certificate: string;
   readonly key: string;
@@ -69,7 +69,7 @@ const IDLE_TIMEOUT_MS = 120_000;
 
 export type AdminListener = Awaited<ReturnType<typeof openAdminListener>>;
 
-/** Probes, metrics, the admin API and the console. None of it is reachable through the public listener. */
+/** Serves probes, metrics, the admin API and the console. None of it is reachable through the public listener. */
 export async function openAdminListener(options: AdminListenerOptions) {
   const { host, port, tls } = options;
   let { certificate, clientCa } = tls ?? {};
@@ -117,7 +117,7 @@ function createAdminServer(tls: AdminTls | undefined): Server | SecureServer {
         });
   // A second bound: connections that are closing still count.
   server.maxConnections = 4 * MAX_CONNECTIONS;
-  // Clients that do not read their response.
+  // Closes connections of clients that do not read their response.
   server.setTimeout(IDLE_TIMEOUT_MS);
   return server;
 }
@@ -252,7 +252,7 @@ const createMetricsReply = (body: string): Reply => ({
 
 const isAtOrBelow = (base: string, path: string): boolean => path === base || path.startsWith(`${base}/`);
 
-/** Any client can cause it. */
+/** Reports are throttled, because any client can cause them. */
 export function createExposedTokenReporter(log: AdminListenerOptions['log']): (file: string) => void {
   const report = throttleReports((_count, file: string) =>
     log?.error('admin_token_refused', { file, problem: 'other users can read it; run chmod 600' }),
@@ -261,8 +261,8 @@ export function createExposedTokenReporter(log: AdminListenerOptions['log']): (f
 }
 
 /**
- * Was this sent by a web page? A browser may hold an operator's certificate and present it for any page. The console has
- * paths and checks of its own, so no page has a reason to call the others.
+ * Was this sent by a web page? A browser may hold an operator's certificate and present it for any page. The console
+ * has paths and checks of its own, so no page has a reason to call the others.
  */
 const isFromBrowser = ({ headers: { origin, 'sec-fetch-site': site } }: IncomingMessage): boolean =>
   origin !== undefined || (site !== undefined && site !== 'none');

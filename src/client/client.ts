@@ -16,15 +16,15 @@ export interface ClientOptions extends ServiceOptions {
   readonly clientId: string;
   readonly scope: string;
   /**
-   * Reads a token of an issuer that gatehouse trusts, such as `serviceAccountToken()`. It is exchanged for an access token, and
-   * read again for each one, because Kubernetes renews it.
+   * Reads a token of an issuer that gatehouse trusts, such as `serviceAccountToken()`. It is exchanged for an access
+   * token, and read again for each one, because Kubernetes renews it.
    */
   readonly subjectToken?: (() => string | Promise<string>) | undefined;
   /** Where the grant is stored. Default: in memory. */
   readonly store?: CredentialStore;
-  /** Shows the user code for device authorization. Omitted: only `login` with its own `onDevice` can start it. */
+  /** Shows the user code for device authorization. Without it, only `login` with its own `onDevice` can start it. */
   readonly onDevice?: ShowPrompt;
-  /** By which the user recognizes this device on the confirmation page. */
+  /** The user recognizes this device by its name on the confirmation page. */
   readonly deviceName?: string | undefined;
   /** Further origins that receive the token, such as https://files.example.test. The origin of `url` always does. */
   readonly origins?: readonly string[];
@@ -39,25 +39,28 @@ export interface LoginOptions {
 
 /** Obtains, stores and renews a token, and sends it to the allowed origins. */
 export interface Client {
-  /** An access token that is valid for a while, or for `validFor` seconds. */
+  /** Returns an access token that is valid for a while, or for `validFor` seconds. */
   token(options?: { readonly validFor?: number }): Promise<string>;
-  /** Another token than this one, which an API has rejected. */
+  /** Returns another token than this one, which an API has rejected. */
   renew(rejectedToken: string): Promise<string>;
-  /** Like `fetch`, with the token. A rejected token is renewed, and the request is sent once more. Allowed origins only. */
+  /**
+   * Calls `fetch` with the token, for the allowed origins only. If it is rejected, sends the request with a renewed
+   * one.
+   */
   fetch(input: RequestInfo, init?: RequestInit): Promise<Response>;
   /** Obtains a new grant and revokes the stored one. */
   login(options?: LoginOptions): Promise<StoredGrant>;
-  /** The response of Authorize/Verify. */
+  /** Returns the response of Authorize/Verify. */
   whoami(): Promise<ServiceResponse>;
-  /** The response of the introspection endpoint about the token of this client. */
+  /** Returns the response of the introspection endpoint about the token of this client. */
   introspect(): Promise<ServiceResponse>;
-  /** Revokes and deletes the grant. False: there was none. */
+  /** Revokes and deletes the grant. Returns false if there was none. */
   logout(): Promise<boolean>;
   /** Deletes the stored grant without revoking it. */
   forget(): Promise<void>;
   readonly grant: () => Promise<StoredGrant | undefined>;
   readonly isAllowedOrigin: (origin: string) => boolean;
-  /** For requests to the allowed origins, with the CA and the certificate of the client. */
+  /** Returns a dispatcher for the allowed origins, with the CA and the certificate of the client. */
   dispatcher(): Promise<Dispatcher>;
   close(): Promise<void>;
 }
@@ -67,11 +70,7 @@ const systemClock = (): number => Date.now() / 1_000;
 export function createClient(options: ClientOptions): Client {
   const { clientId, scope, now = systemClock } = options;
   const service = createTokenService(options);
-  const store = restrictToOwner(options.store ?? memoryCredentialStore(), {
-    service: service.base,
-    clientId,
-    scope,
-  });
+  const store = restrictToOwner(options.store ?? memoryCredentialStore(), { service: service.base, clientId, scope });
   const allowedOrigins = new Set([service.url, ...(options.origins ?? [])].map((url) => parseBaseUrl(url).origin));
   const { login, getToken } = createGrantSource({ service, clientId, scope, now }, store, options);
   const client: Client = {
@@ -80,7 +79,10 @@ export function createClient(options: ClientOptions): Client {
     fetch: async (input, init) => (await import('./fetch.ts')).fetchWithToken(client, input, init),
     login,
     whoami: async () => service.get('Authorize/Verify', await client.token()),
-    introspect: async () => service.introspect(await client.token()),
+    introspect: async () => {
+      const token = await client.token();
+      return service.postForm('oauth2/introspect', { token }, token);
+    },
     logout: () =>
       store.withLock(async (stored, save) => {
         if (stored === undefined) return false;
@@ -105,7 +107,7 @@ function createGrantSource(
   store: CredentialStore,
   options: Pick<ClientOptions, 'certificate' | 'onDevice' | 'subjectToken' | 'deviceName'>,
 ) {
-  /** Undefined without a certificate and a subject token: then a user has to confirm. */
+  /** Returns undefined without a certificate and a subject token: then a user has to confirm. */
   const loginWithoutUser = async (): Promise<StoredGrant | undefined> => {
     const { certificate, subjectToken } = options;
     if (subjectToken !== undefined) return exchangeToken(context, await subjectToken());
@@ -117,7 +119,7 @@ function createGrantSource(
     signal: AbortSignal | undefined,
   ): Promise<StoredGrant> => {
     if (showPrompt === undefined) throw new LoginRequiredError('there is no grant; sign in first');
-    return requestDeviceGrant(context, { showPrompt, deviceName: options.deviceName, signal });
+    return requestDeviceGrant(context, showPrompt, options.deviceName, signal);
   };
 
   const login = async ({ onDevice = options.onDevice, signal }: LoginOptions = {}): Promise<StoredGrant> => {
@@ -127,12 +129,12 @@ function createGrantSource(
       await save(grant);
       return stored;
     });
-    // Best effort.
+    // The new grant is valid even if the old one cannot be revoked.
     if (previous !== undefined) await revoke(context.service, previous).catch(() => undefined);
     return grant;
   };
 
-  /** Undefined: there is nothing to renew, and a user has to confirm. */
+  /** Returns undefined if there is nothing to renew: then a user has to confirm. */
   const renewStored = (isUsable: IsUsable): Promise<string | undefined> =>
     store.withLock(async (stored, save) => {
       if (stored !== undefined && isUsable(stored)) return stored.accessToken;
@@ -156,7 +158,7 @@ function createGrantSource(
 
 type Owner = Pick<StoredGrant, 'service' | 'clientId' | 'scope'>;
 
-/** A stored grant of another service, client or scope is neither used nor sent, nor a malformed one. */
+/** Neither uses nor sends a malformed grant, or one of another service, client or scope. */
 function restrictToOwner(store: CredentialStore, owner: Owner): CredentialStore {
   const filterOwn = (stored: StoredGrant | undefined): StoredGrant | undefined =>
     stored?.service === owner.service &&
@@ -172,7 +174,7 @@ function restrictToOwner(store: CredentialStore, owner: Owner): CredentialStore 
   };
 }
 
-/** Redirects included: neither token nor certificate is sent to other origins. */
+/** Sends neither token nor certificate to other origins, even after a redirect. */
 const restrictToOrigins = (dispatcher: Dispatcher, isAllowedOrigin: (origin: string) => boolean): Dispatcher =>
   dispatcher.compose((dispatch) => (options, handler) => {
     const origin = new URL(options.origin ?? '').origin;
@@ -184,7 +186,7 @@ async function revoke(service: TokenService, { accessToken }: StoredGrant): Prom
   try {
     await service.get('Revoke/Token', accessToken);
   } catch (error) {
-    // Already revoked.
+    // It was revoked already.
     if (!(error instanceof OAuthError && error.code === 'invalid_token')) throw error;
   }
 }
@@ -193,7 +195,10 @@ const MAX_ATTEMPTS = 3;
 /** All attempts together take less than the ten seconds in which a lost response is repeated. */
 const ATTEMPT_TIMEOUT_MS = 2_500;
 
-/** The next grant; the same one while its token is usable and the service unavailable; undefined when it has ended. */
+/**
+ * Returns the next grant, or the same one while its token is usable and the service is unavailable. Returns undefined
+ * if the grant has ended.
+ */
 async function refresh(
   context: GrantContext,
   stored: StoredGrant,

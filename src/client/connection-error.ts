@@ -13,13 +13,13 @@ interface ConnectionErrorContext {
   readonly url: URL;
   /** The option that sets the CA, such as "--cacert FILE". */
   readonly caOption: string;
-  /** That option was given. */
+  /** Whether that option was given. */
   readonly hasCa: boolean;
-  /** Named in the message about a timeout. */
+  /** The message about a timeout names it. */
   readonly timeoutMs?: number;
 }
 
-/** What OpenSSL reports when the peer does not send TLS records. */
+/** OpenSSL reports these errors when the peer does not send TLS records. */
 const NOT_TLS = /wrong version number|packet length too long|record layer failure/i;
 const CLOSED_CODES: readonly string[] = ['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'];
 const TIMEOUT_CODES: readonly string[] = [

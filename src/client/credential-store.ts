@@ -1,18 +1,18 @@
 import type { StoredGrant } from './grant.ts';
 
-/** Where a client stores its grant. */
+/** Stores the grant of a client. */
 export interface CredentialStore {
   read(): Promise<StoredGrant | undefined>;
   /**
-   * Exclusive among all processes that share the store. `save` stores or deletes the grant durably before it resolves,
-   * because a refresh token is valid once.
+   * Runs `work` exclusively among all processes that share the store. `save` stores or deletes the grant durably before
+   * it resolves, because a refresh token is valid once.
    */
   withLock<T>(work: (stored: StoredGrant | undefined, save: SaveGrant) => Promise<T>): Promise<T>;
 }
 
 type SaveGrant = (next: StoredGrant | undefined) => Promise<void>;
 
-/** For one process. */
+/** Stores the grant in memory, for one process. */
 export function memoryCredentialStore(): CredentialStore {
   let stored: StoredGrant | undefined;
   const runExclusive = createMutex();

@@ -3,7 +3,7 @@ import { LoginRequiredError, OAuthError, ServiceUnavailableError } from './error
 import { type GrantContext, isIntegerBetween, requestGrant, type StoredGrant } from './grant.ts';
 import type { ServiceResponse } from './service.ts';
 
-/** What the user needs to confirm in a browser. */
+/** The user needs this to confirm in a browser. */
 export interface DevicePrompt {
   readonly userCode: string;
   readonly verificationUri: string;
@@ -21,15 +21,9 @@ const MAX_CODE_SECONDS = 86_400;
 /** RFC 8628: requests a code, shows it and polls until the user has decided. */
 export async function requestDeviceGrant(
   context: GrantContext,
-  {
-    showPrompt,
-    deviceName,
-    signal,
-  }: {
-    readonly showPrompt: ShowPrompt;
-    readonly deviceName: string | undefined;
-    readonly signal: AbortSignal | undefined;
-  },
+  showPrompt: ShowPrompt,
+  deviceName: string | undefined,
+  signal: AbortSignal | undefined,
 ): Promise<StoredGrant> {
   const { service, clientId, scope, now } = context;
   const requestedAt = now();
@@ -54,7 +48,7 @@ export async function requestDeviceGrant(
   }
 }
 
-/** Seconds until the next poll. Throws when polling must stop. */
+/** Returns the seconds until the next poll. Throws when polling must stop. */
 function getNextWait(error: unknown, interval: number): number {
   if (error instanceof ServiceUnavailableError)
     return Math.min(Math.max(error.retryAfter ?? interval, interval), MAX_WAIT_SECONDS);
@@ -90,10 +84,10 @@ function parseDeviceResponse(response: ServiceResponse, url: URL) {
 const isVisibleAscii = (value: unknown, maxLength: number): value is string =>
   typeof value === 'string' && value.length <= maxLength && /^[!-~]+$/.test(value);
 
-/** Shown in a terminal. */
+/** The code is shown in a terminal. */
 const isUserCode = (value: unknown): value is string => typeof value === 'string' && /^[A-Za-z0-9-]{1,64}$/.test(value);
 
-/** Shown in a terminal and opened in a browser: an http URL without user information. */
+/** The URL is shown in a terminal and opened in a browser: it must be an http URL without user information. */
 const isPageUrl = (value: unknown): value is string => {
   if (!isVisibleAscii(value, 2_048) || !/^https?:\/\/[^/\\]/i.test(value) || !URL.canParse(value)) return false;
   const { username, password } = new URL(value);

@@ -1,7 +1,7 @@
 import { fetch, Headers, Request, type RequestInfo, type RequestInit, type Response } from 'undici';
 import type { Client } from './client.ts';
 
-/** Only a 401 of gatehouse about the token, not one of the API itself. */
+/** Recognizes a 401 of gatehouse about the token, and not one of the API itself. */
 export const isTokenRejected = (status: number, challenge: string | null | undefined): boolean =>
   status === 401 && /^bearer\b.*\berror="invalid_token"/i.test(challenge ?? '');
 
@@ -14,11 +14,7 @@ export async function fetchWithToken(client: Client, input: RequestInfo, init: R
   const send = (token: string): Promise<Response> => {
     const headers = new Headers(baseHeaders);
     headers.set('authorization', `Bearer ${token}`);
-    return fetch(input instanceof Request ? input.clone() : input, {
-      ...init,
-      headers,
-      dispatcher,
-    });
+    return fetch(input instanceof Request ? input.clone() : input, { ...init, headers, dispatcher });
   };
   const token = await client.token();
   const response = await send(token);

@@ -13,7 +13,7 @@ const SQLITE_BUSY = 5;
 /** Disk space for the next grant is reserved before the refresh token is used. */
 const PLACEHOLDER = Buffer.alloc(32 * 1_024, ' ');
 
-/** A file with mode 0600, shared by the processes of one user on one machine. */
+/** Stores the grant in a file with mode 0600, which the processes of one user on one machine share. */
 export function fileCredentialStore(path: string): CredentialStore {
   const file = resolve(path);
   return {
@@ -75,7 +75,7 @@ async function createPendingFile(file: string) {
   const pendingPath = `${file}.${randomBytes(6).toString('hex')}.new`;
   const handle = await open(pendingPath, 'wx', 0o600);
   const discard = async (): Promise<void> => {
-    // May be closed already, which is no error.
+    // The handle may be closed already, which is no error.
     await handle.close();
     await rm(pendingPath, { force: true });
   };
@@ -84,9 +84,7 @@ async function createPendingFile(file: string) {
     await handle.sync();
   } catch (error) {
     await discard();
-    throw new ServiceUnavailableError(`no disk space to store the next token beside ${file}`, {
-      cause: error,
-    });
+    throw new ServiceUnavailableError(`no disk space to store the next token beside ${file}`, { cause: error });
   }
   return {
     async commit(grant: StoredGrant): Promise<void> {
@@ -101,7 +99,7 @@ async function createPendingFile(file: string) {
   };
 }
 
-/** A lock of the kernel (fcntl, through SQLite), which is released when the process ends. */
+/** Takes a lock of the kernel (fcntl, through SQLite), which is released when the process ends. */
 async function lock(path: string): Promise<() => void> {
   const deadline = performance.now() + LOCK_TIMEOUT_MS;
   for (;;) {
@@ -113,9 +111,7 @@ async function lock(path: string): Promise<() => void> {
       db.close();
       if ((error as { readonly errcode?: number }).errcode !== SQLITE_BUSY) throw error;
       if (performance.now() > deadline)
-        throw new ServiceUnavailableError(`another process has locked ${path} for too long`, {
-          cause: error,
-        });
+        throw new ServiceUnavailableError(`another process has locked ${path} for too long`, { cause: error });
     }
     await pause(20 + Math.random() * 60);
   }

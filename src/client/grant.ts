@@ -6,11 +6,11 @@ export type Seconds = number;
 
 /** A grant as a client stores it. */
 export interface StoredGrant {
-  /** The service it belongs to; never sent to another one. */
+  /** The grant belongs to this service, and is never sent to another one. */
   readonly service: string;
   readonly clientId: string;
   readonly accessToken: string;
-  /** Omitted: the grant ends with its access token. */
+  /** Without it, the grant ends with its access token. */
   readonly refreshToken?: string;
   readonly scope: string;
   readonly identity?: string;
@@ -21,7 +21,7 @@ export interface StoredGrant {
   readonly until: Seconds;
 }
 
-/** What the grants of a client are requested with. */
+/** The parts of a client that request grants. */
 export interface GrantContext {
   readonly service: TokenService;
   readonly clientId: string;
@@ -36,11 +36,13 @@ const HUNDRED_YEARS = 3_155_760_000;
 const LAST_SECOND = 253_402_300_799;
 
 /**
- * `b64token` (RFC 6750 §2.1). Tokens are printed in terminals and sent in header fields, so a server must not be able to
- * inject line breaks, escape sequences or quotes.
+ * `b64token` (RFC 6750 §2.1). Tokens are printed in terminals and sent in header fields, so a server must not be able
+ * to inject line breaks, escape sequences or quotes.
  */
 export const isToken = (value: unknown): value is string =>
   typeof value === 'string' && value.length <= MAX_TOKEN_LENGTH && /^[A-Za-z0-9._~+/-]+=*$/.test(value);
+
+const isBearer = (value: unknown): boolean => typeof value === 'string' && value.toLowerCase() === 'bearer';
 
 /** RFC 6749 §3.3. */
 const isScope = (value: unknown): value is string =>
@@ -83,11 +85,7 @@ export async function exchangeToken(
     subject_token_type: JWT_TYPE,
   });
   const { access_token, token_type, expires_in } = response;
-  if (
-    !isToken(access_token) ||
-    !(typeof token_type === 'string' && token_type.toLowerCase() === 'bearer') ||
-    !isIntegerBetween(expires_in, 0, HUNDRED_YEARS)
-  )
+  if (!isToken(access_token) || !isBearer(token_type) || !isIntegerBetween(expires_in, 0, HUNDRED_YEARS))
     throw new ServiceUnavailableError('the response is not that of a gatehouse token service');
   // A refresh token is not used: the subject token obtains the next grant as well.
   const expires = requestedAt + expires_in;
@@ -113,7 +111,7 @@ function parseGrantResponse(
   if (
     !isToken(access_token) ||
     !isToken(refresh_token) ||
-    !(typeof token_type === 'string' && token_type.toLowerCase() === 'bearer') ||
+    !isBearer(token_type) ||
     !isIntegerBetween(expires_in, 0, HUNDRED_YEARS) ||
     !isIntegerBetween(expires, 0, LAST_SECOND) ||
     !isIntegerBetween(refresh_until, 0, LAST_SECOND) ||

@@ -3,8 +3,9 @@ import type { Client } from './client.ts';
 import { isTokenRejected } from './fetch.ts';
 
 /**
- * For a dispatcher of the application: `new Agent().compose(bearerInterceptor(client))`. Requests to the allowed origins
- * get the token; when it is rejected, they are sent once more with a renewed one. Other requests are unchanged.
+ * Adds the token to the requests of a dispatcher: `new Agent().compose(bearerInterceptor(client))`. Requests to the
+ * allowed origins get the token; when it is rejected, they are sent once more with a renewed one. Other requests are
+ * unchanged.
  */
 export const bearerInterceptor =
   (client: Client): Dispatcher.DispatcherComposeInterceptor =>

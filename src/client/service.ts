@@ -25,14 +25,12 @@ export interface TokenService {
   readonly url: URL;
   /** The URL of the token service. Grants belong to it. */
   readonly base: string;
-  /** For requests to the API with the same CA and certificate. */
+  /** Returns an agent for requests to the API with the same CA and certificate. */
   agent(): Promise<Agent>;
   post(route: string, body: Readonly<Record<string, string>>, timeoutMs?: number): Promise<ServiceResponse>;
-  /** For the OAuth endpoints. */
-  postForm(route: string, fields: Readonly<Record<string, string>>): Promise<ServiceResponse>;
+  /** Calls an OAuth endpoint, with the access token if there is one. */
+  postForm(route: string, fields: Readonly<Record<string, string>>, accessToken?: string): Promise<ServiceResponse>;
   get(route: string, accessToken: string): Promise<ServiceResponse>;
-  /** What the service says about this access token (RFC 7662). */
-  introspect(accessToken: string): Promise<ServiceResponse>;
   close(): Promise<void>;
 }
 
@@ -73,27 +71,21 @@ export function createTokenService(options: ServiceOptions): TokenService {
         body: JSON.stringify(body),
         timeoutMs,
       }),
-    postForm: (route, fields) =>
+    postForm: (route, fields, accessToken) =>
       send(route, {
         method: 'POST',
-        headers: { 'content-type': 'application/x-www-form-urlencoded' },
+        headers: {
+          ...(accessToken !== undefined && { authorization: `Bearer ${accessToken}` }),
+          'content-type': 'application/x-www-form-urlencoded',
+        },
         body: new URLSearchParams(fields).toString(),
       }),
     get: (route, accessToken) => send(route, { headers: { authorization: `Bearer ${accessToken}` } }),
-    introspect: (accessToken) =>
-      send('oauth2/introspect', {
-        method: 'POST',
-        headers: {
-          authorization: `Bearer ${accessToken}`,
-          'content-type': 'application/x-www-form-urlencoded',
-        },
-        body: new URLSearchParams({ token: accessToken }).toString(),
-      }),
     close: () => http.close(),
   };
 }
 
-/** A URL that tokens may be sent to. */
+/** Throws unless tokens may be sent to this URL. */
 export function parseBaseUrl(input: string | URL): URL {
   const url = new URL(input);
   if (url.protocol !== 'https:' && !isLoopback(url))
@@ -120,7 +112,7 @@ function parseResponse(url: URL, { status, headers }: HttpResponse, text: string
   throw new ServiceUnavailableError(`${url.origin} returned ${status}${detail}`, { retryAfter });
 }
 
-/** Escaped, because errors are printed. */
+/** The text is escaped, because errors are printed. */
 function readString(body: ServiceResponse = {}, ...names: readonly string[]): string {
   const found = names.map((name) => body[name]).find((value) => typeof value === 'string') ?? '';
   return printable(found.slice(0, 500));

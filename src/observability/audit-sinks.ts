@@ -61,13 +61,13 @@ interface WebhookOptions {
   readonly ca?: string | undefined;
 }
 
+/** Events in one delivery. */
+const BATCH_SIZE = 100;
+
 /**
  * Sends events with POST as `{"events":[…]}`. Each delivery has its time, an id that stays the same on a retry, and `v1=`
  * HMAC-SHA-256 of `time.body` as a signature.
  */
-/** Events in one delivery. */
-const BATCH_SIZE = 100;
-
 export function openAuditWebhook({ url, secret, batchSize = BATCH_SIZE, ca }: WebhookOptions): AuditSink {
   const poster = openPoster({ url, ca, timeoutMs: 10_000 });
   let last: { readonly records: readonly AuditRecord[]; readonly id: string } | undefined;

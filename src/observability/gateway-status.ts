@@ -66,27 +66,21 @@ export function boundProblems(problems: readonly string[]): readonly string[] {
 /** From best to worst. */
 const STATES: readonly IssuerState[] = ['available', 'waiting', 'failing', 'unavailable'];
 
-/** Combines the status of several processes: a problem of one is a problem of all. */
-export function mergeStatuses(statuses: readonly GatewayStatus[]): GatewayStatus {
-  const issuers = new Map<string, IssuerStatus>();
-  for (const status of statuses.flatMap((entry) => entry.issuers)) {
-    const known = issuers.get(status.name);
-    issuers.set(status.name, known === undefined ? status : mergeIssuers(known, status));
-  }
-  return {
-    rejectedReload: mergeRejections(statuses.flatMap(({ rejectedReload }) => rejectedReload ?? [])),
-    issuers: [...issuers.values()],
-    introspection: [
-      ...Map.groupBy(
-        statuses.flatMap((entry) => entry.introspection),
-        ({ name }) => name,
-      ),
-    ].map(([name, entries]) => ({ name, failure: findFirstFailure(entries) })),
-  };
-}
+const groupByName = <T extends { readonly name: string }>(entries: readonly T[]): readonly T[][] => [
+  ...Map.groupBy(entries, ({ name }) => name).values(),
+];
 
-const findFirstFailure = (entries: readonly IntrospectionStatus[]): Failure | undefined =>
-  entries.flatMap(({ failure }) => failure ?? []).toSorted((a, b) => a.since - b.since)[0];
+/** Combines the status of several processes: a problem of one is a problem of all. */
+export const mergeStatuses = (statuses: readonly GatewayStatus[]): GatewayStatus => ({
+  rejectedReload: mergeRejections(statuses.flatMap(({ rejectedReload }) => rejectedReload ?? [])),
+  issuers: groupByName(statuses.flatMap(({ issuers }) => issuers)).map((entries) => entries.reduce(mergeIssuers)),
+  introspection: groupByName(statuses.flatMap(({ introspection }) => introspection)).map((entries) =>
+    entries.reduce(mergeIntrospection),
+  ),
+});
+
+const mergeIntrospection = (a: IntrospectionStatus, b: IntrospectionStatus): IntrospectionStatus =>
+  a.failure === undefined || (b.failure !== undefined && b.failure.since < a.failure.since) ? b : a;
 
 function mergeRejections(rejections: readonly RejectedReload[]): RejectedReload | undefined {
   if (rejections.length === 0) return undefined;

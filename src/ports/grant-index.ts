@@ -1,7 +1,7 @@
 import type { Grant } from '../domain/grant.ts';
 
 /**
- * Stored grants, in pages, for display and administration; never used to authorize a token.
+ * Lists stored grants in pages, for display and administration. It is never used to authorize a token.
  *
  * Every grant that exists from the first page to the last is listed, including ended grants whose records are still
  * kept. A grant created meanwhile may be missing, and a grant may be listed twice.
@@ -24,10 +24,10 @@ export interface GrantQuery {
 }
 
 export interface GrantFilter {
-  /** Compared without letter case, like `email`. */
+  /** It is compared without letter case, like `email`. */
   readonly name?: string;
   readonly email?: string;
-  /** Normalized (`normalizeSerial`). */
+  /** The serial number is normalized (`normalizeSerial`). */
   readonly serial?: string;
   /** SHA-256, base64url. */
   readonly fingerprint?: string;

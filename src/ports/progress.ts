@@ -1,12 +1,12 @@
-/** How far a long operation is. */
+/** The progress of a long operation. */
 export interface Progress {
-  /** What is being done, for people: `copying the store`. */
+  /** The current step, for people: `copying the store`. */
   readonly step: string;
   readonly unit: 'bytes' | 'records';
   readonly done: number;
-  /** Undefined if not known in advance. */
+  /** It is undefined if it is not known in advance. */
   readonly total?: number;
 }
 
-/** Called often: the receiver decides what to show. */
+/** It is called often: the receiver decides what to show. */
 export type ReportProgress = (progress: Progress) => void;

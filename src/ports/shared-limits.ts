@@ -2,8 +2,8 @@ import type { Rate } from '../domain/route-limit.ts';
 
 /**
  * Counters shared by all processes of a deployment: the workers of one machine, the replicas on one Redis. They expire.
- * Names are public: callers pass a keyed digest of a person or address. A store that is unavailable throws a `Fault`; the
- * caller then enforces its share of the limit locally.
+ * Names are public: callers pass a keyed digest of a person or address. A store that is unavailable throws a `Fault`;
+ * the caller then enforces its share of the limit locally.
  */
 export interface SharedLimits {
   /**
@@ -23,12 +23,12 @@ export interface SharedLimits {
   admit(limit: string, entry: PendingEntry, limits: PendingLimits): Promise<PendingOutcome>;
   /** Removes an entry before it expires. */
   release(limit: string, entry: PendingEntry): Promise<void>;
-  /** How many processes share the counters, as far as known; at least one. */
+  /** Returns how many processes share the counters, as far as known, and at least one. */
   processCount(): number;
 }
 
 export interface CountWindow {
-  /** Unlimited when omitted. */
+  /** Without it, there is no limit. */
   readonly max?: number;
   readonly seconds: number;
 }

@@ -8,7 +8,7 @@ import type { SharedLimits } from './shared-limits.ts';
 /** The state that outlives the process and is shared by workers and replicas. */
 export interface Store {
   readonly grants: RecordStore<Grant>;
-  /** Updated by the store itself when `grants` change. */
+  /** The store itself updates it when `grants` change. */
   readonly grantIndex: GrantIndex;
   readonly devices: RecordStore<DeviceRequest>;
   /** The device request of a user code, by a keyed digest of the code. */
@@ -17,15 +17,15 @@ export interface Store {
   readonly revocations: RevocationLog;
   /** Counters shared with the other processes that use this store, if it has any. */
   readonly limits?: SharedLimits;
-  /** No grant and no device request was ever stored. */
+  /** Resolves with true if no grant and no device request was ever stored. */
   isEmpty(): Promise<boolean>;
-  /** The store's clock, if it has its own. */
+  /** Reads the clock of the store, if it has its own. */
   time?(): Epoch;
-  /** Why no tokens are issued, while the clocks of the store and of this host differ too much. */
+  /** Returns why no tokens are issued, while the clocks of the store and of this host differ too much. */
   findClockProblem?(): string | undefined;
-  /** Seconds since this process last knew all revocations; omitted when it always does. */
+  /** Returns the seconds since this process last knew all revocations. It is omitted if the process always does. */
   revocationLag?(): number;
-  /** The processes that follow the revocations of this store; omitted when only this one uses it. */
+  /** Lists the processes that follow the revocations of this store. It is omitted if only this one uses it. */
   listReplicas?(): Promise<readonly ReplicaStatus[]>;
   /** Resolves when everything read so far is as durable as an acknowledged write. */
   waitUntilDurable(): Promise<void>;
@@ -37,7 +37,7 @@ export interface Store {
 export interface ReplicaStatus {
   /** Host name, process id and a random suffix. */
   readonly name: string;
-  /** Is it this process? */
+  /** Whether it is this process. */
   readonly isSelf: boolean;
   /** Seconds since its last heartbeat. */
   readonly heartbeatAge: number;
@@ -54,7 +54,10 @@ export type Note = Readonly<Record<string, string>>;
 
 export const KEEP_FOREVER: Epoch = Number.MAX_SAFE_INTEGER;
 
-/** Seconds by which the clock of a process may differ from that of the store. If it differs by more, no tokens are issued. */
+/**
+ * Seconds by which the clock of a process may differ from that of the store. If it differs by more, no tokens are
+ * issued.
+ */
 export const MAX_SKEW_SECONDS = 30;
 
 /** Notes whose ids begin with this expire, and are not restored to a store that lost them. */

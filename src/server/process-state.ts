@@ -1,10 +1,7 @@
 import type { Settings } from '../config/schema.ts';
 import type { Rate } from '../config/units.ts';
 import type { Epoch } from '../domain/epoch.ts';
-import {
-  createPendingDeviceLimiter,
-  createPollLimiter,
-} from '../grants/device-limits.ts';
+import { createPendingDeviceLimiter, createPollLimiter } from '../grants/device-limits.ts';
 import { OutageTracker } from '../grants/outage-tracker.ts';
 import { createLocalRevocations } from '../grants/revoke.ts';
 import { createRateLimiter, type RateLimiter } from '../lib/rate-limiter.ts';

@@ -3,20 +3,16 @@ import { boundProblems, type RejectedReload } from '../observability/gateway-sta
 /** Whether the configuration on disk is in use. */
 export class ReloadState {
   readonly #now: () => number;
-  #appliedAt: number;
+  /** When the configuration in use was applied, in seconds since 1970. */
+  appliedAt: number;
   #rejected: RejectedReload | undefined;
   #isStopped = false;
 
   /** `problems`: of the file on disk, if this process starts with an earlier configuration. */
   constructor(now: () => number, problems?: readonly string[]) {
     this.#now = now;
-    this.#appliedAt = now();
+    this.appliedAt = now();
     if (problems !== undefined) this.reject(problems);
-  }
-
-  /** When the configuration in use was applied, in seconds since 1970. */
-  get appliedAt(): number {
-    return this.#appliedAt;
   }
 
   get rejected(): RejectedReload | undefined {
@@ -29,7 +25,7 @@ export class ReloadState {
   }
 
   apply(): void {
-    this.#appliedAt = this.#now();
+    this.appliedAt = this.#now();
     this.#rejected = undefined;
   }
 
