@@ -70,6 +70,8 @@ const { output } = await bundle.write({
     groups: [{ name: 'server', test: (id) => serverModules.has(id) }],
   },
   sourcemap: true,
+  // The package has no sources: traces name the file and line only.
+  sourcemapExcludeSources: true,
   minify: {
     compress: true,
     mangle: { toplevel: false, keepNames: { function: true, class: true } },

@@ -12,7 +12,7 @@ const PROTOCOLS = ['HTTP/1.1', 'HTTP/2'] as const;
 type Protocol = (typeof PROTOCOLS)[number];
 
 /** An open connection; `isOpen` turns false when the server closes it. */
-interface Connection {
+export interface Connection {
   isOpen(): boolean;
   close(): void;
 }

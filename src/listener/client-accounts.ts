@@ -18,9 +18,13 @@ const MIN_BYTES = 8 * 1_048_576;
 const MAX_BYTES = 256 * 1_048_576;
 /** After an eviction this part of the limit is free again, so that not every further byte evicts. */
 const RELIEF_FRACTION = 1 / 16;
-/** An idle TLS connection needs 46 to 61 KiB. All connections together may occupy a third of the memory. */
-const CONNECTION_BYTES = 65_536;
-const CONNECTIONS_FRACTION = 1 / 3;
+/** A TLS connection that was used, with its share of what the allocator keeps. */
+const CONNECTION_BYTES = 63_488;
+/** What the process occupies without connections, and the code of Node that must stay in memory: else it is read all the time. */
+const PROGRAM_BYTES = 36 * 1_048_576;
+const CODE_BYTES = 45 * 1_048_576;
+/** Of the memory for all connections, the part for idle ones. The rest is for bursts. */
+const KEPT_FRACTION = 3 / 5;
 const MAX_CONNECTIONS = 10_000;
 const MIN_CONNECTIONS = 100;
 /** Processor time is counted over this many milliseconds, with less weight for what is longer ago. */
@@ -106,6 +110,8 @@ export class ConnectionAccount extends Holding {
   hasAuthorized = false;
   /** Whether no request is pending; set by the protocol that is spoken on the connection. */
   isIdle: () => boolean = () => false;
+  /** Closes the connection if no request is pending, in a way that its client expects. */
+  closeIdle: () => void = () => {};
   #isOpen = true;
 
   constructor(accounts: ClientAccounts, account: ClientAccount, evict: () => void) {
@@ -243,16 +249,22 @@ interface ClientLimits {
   /** Bytes that may be held for all clients. */
   readonly bytes: number;
   readonly connections: number;
+  /** Beyond this number, idle connections are closed soon: bursts of more are served, but not kept. */
+  readonly keptConnections: number;
 }
 
 /** Limits from the memory of the container, of which each worker has its part. */
 export function deriveClientLimits(workers = 1, memory = getMemoryLimit()): ClientLimits {
   const own = memory / workers;
   const bytes = Math.min(own * MEMORY_FRACTION, getHeapStatistics().heap_size_limit * HEAP_FRACTION);
-  const connections = Math.floor((own * CONNECTIONS_FRACTION) / CONNECTION_BYTES);
+  // Workers share the code.
+  const available = own - PROGRAM_BYTES - CODE_BYTES / workers;
+  const toConnections = (free: number): number =>
+    Math.max(MIN_CONNECTIONS, Math.min(MAX_CONNECTIONS, Math.floor(free / CONNECTION_BYTES)));
   return {
     bytes: Math.round(Math.max(MIN_BYTES, Math.min(MAX_BYTES, bytes))),
-    connections: Math.max(MIN_CONNECTIONS, Math.min(MAX_CONNECTIONS, connections)),
+    connections: toConnections(available),
+    keptConnections: toConnections(available * KEPT_FRACTION),
   };
 }
 

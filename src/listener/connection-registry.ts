@@ -26,6 +26,9 @@ function createClosedConnection(): AcceptedConnection {
 export const getEndpointsKey = (socket: Socket): string =>
   `${socket.remoteAddress}|${socket.remotePort}|${socket.localAddress}`;
 
+/** A burst of connections is served before those that are idle are closed. */
+const TRIM_INTERVAL_MS = 5_000;
+
 /**
  * Open connections: their facts, and how many there are. Beyond the limit, the network with the most connections gives one for
  * each new one, so that one network cannot keep all others out.
@@ -35,10 +38,15 @@ export class ConnectionRegistry {
   readonly #accepted = new Map<string, AcceptedConnection>();
   readonly #networks = new Map<ClientAccount, Set<ConnectionAccount>>();
   readonly #limit: number;
+  readonly #keptLimit: number;
   #count = 0;
+  /** Idle connections, when there were too many of them. */
+  #idle: ReadonlySet<ConnectionAccount> = new Set();
+  #isTrimScheduled = false;
 
-  constructor(limit: number) {
+  constructor(limit: number, keptLimit = limit) {
     this.#limit = limit;
+    this.#keptLimit = keptLimit;
   }
 
   /** A TCP connection was accepted. `rejected`: there are too many, and it must be closed. `replaced`: another one was closed. */
@@ -69,6 +77,34 @@ export class ConnectionRegistry {
     if (connections === undefined) this.#networks.set(account, new Set([connection]));
     else connections.add(connection);
     this.#count += 1;
+    if (this.#count > this.#keptLimit && !this.#isTrimScheduled) this.#scheduleTrim();
+  }
+
+  #scheduleTrim(): void {
+    this.#isTrimScheduled = true;
+    setTimeout(() => this.#trim(), TRIM_INTERVAL_MS).unref();
+  }
+
+  /**
+   * Closes the newest idle connections of the largest networks, down to the number that may be kept. They were idle the last time
+   * as well: a client that has just connected is about to send a request.
+   */
+  #trim(): void {
+    this.#isTrimScheduled = false;
+    const wereIdle = this.#idle;
+    const idle = new Set<ConnectionAccount>();
+    this.#idle = idle;
+    let excess = this.#count - this.#keptLimit;
+    if (excess <= 0) return;
+    const networks = [...this.#networks.values()].toSorted((a, b) => b.size - a.size);
+    for (const connection of networks.flatMap((connections) => [...connections].reverse())) {
+      if (!connection.isIdle()) continue;
+      idle.add(connection);
+      if (excess <= 0 || !wereIdle.has(connection)) continue;
+      excess -= 1;
+      connection.closeIdle();
+    }
+    this.#scheduleTrim();
   }
 
   #remove(connection: ConnectionAccount): void {

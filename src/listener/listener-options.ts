@@ -41,6 +41,8 @@ export interface ListenerLimits {
   /** Seconds to receive a header section. */
   readonly headerTimeout: number;
   readonly connections: number;
+  /** Beyond this number, idle connections are closed soon. */
+  readonly keptConnections?: number;
   /** Concurrent streams of an HTTP/2 connection. */
   readonly streams?: number;
 }

@@ -62,7 +62,7 @@ export class PublicListener {
     const { tls } = options;
     this.#options = options;
     this.#http1 = createHttp1Context(options.limits);
-    this.#registry = new ConnectionRegistry(options.limits.connections);
+    this.#registry = new ConnectionRegistry(options.limits.connections, options.limits.keptConnections);
     this.#certificateHosts =
       tls === undefined || typeof tls.askCertificate === 'string'
         ? undefined

@@ -64,7 +64,8 @@ export async function startPublicListener(sources: TlsContextSources, hooks: Lis
       port,
       ...(tlsOptions !== undefined &&
         tls !== undefined && { tls: { ...tlsOptions, askCertificate: tls.askCertificate, http2 } }),
-      limits: { ...limits, connections: limits.connections ?? derived.connections },
+      limits:
+        limits.connections === undefined ? { ...limits, ...derived } : { ...limits, connections: limits.connections },
       proxyProtocol,
       ...hooks,
     });

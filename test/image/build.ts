@@ -36,13 +36,14 @@ export interface Image {
   remove(): void;
 }
 
+const STRIP = '/usr/bin/strip';
 const JEMALLOC = `/usr/lib/${process.arch === 'x64' ? 'x86_64' : 'aarch64'}-linux-gnu/libjemalloc.so.2`;
 
 /** Builds deploy/docker/Dockerfile without a registry; both base images are created from programs of this machine. */
 export function buildImage(): Image {
-  for (const needed of ['/usr/bin/buildah', '/bin/busybox', JEMALLOC])
+  for (const needed of ['/usr/bin/buildah', '/bin/busybox', STRIP, JEMALLOC])
     if (!existsSync(needed) || process.geteuid?.() !== 0)
-      throw new Error(`needs root and ${needed}: apt-get install buildah busybox-static libjemalloc2`);
+      throw new Error(`needs root and ${needed}: apt-get install binutils buildah busybox-static libjemalloc2`);
   const folder = mkdtempSync(join(tmpdir(), 'gatehouse-image-'));
   const store = ['--root', join(folder, 'store'), '--runroot', join(folder, 'run'), '--storage-driver', 'vfs'];
   const buildah = (...args: readonly string[]): string =>
@@ -132,7 +133,7 @@ export function copyLibraries(root: string, programs: readonly string[], wanted:
 /** Node with npm, and a shell for RUN, like the official Node image. */
 function fillBuildBase(root: string): void {
   const binding = `@rolldown/binding-linux-${process.arch}-gnu/rolldown-binding.linux-${process.arch}-gnu.node`;
-  copyLibraries(root, [NODE, join(ROOT, 'node_modules', binding)], () => true);
+  copyLibraries(root, [NODE, STRIP, join(ROOT, 'node_modules', binding)], () => true);
   const bin = join(root, 'usr/local/bin');
   mkdirSync(bin, { recursive: true });
   cpSync(NODE, join(bin, 'node'));
@@ -143,6 +144,7 @@ function fillBuildBase(root: string): void {
   mkdirSync(join(root, 'usr/bin'));
   symlinkSync('usr/bin', join(root, 'bin'));
   cpSync('/bin/busybox', join(root, 'usr/bin/busybox'));
+  cpSync(realpathSync(STRIP), join(root, STRIP));
   for (const name of ['sh', 'env', 'rm', 'mkdir', 'cp', 'ls', 'cat'])
     symlinkSync('busybox', join(root, 'usr/bin', name));
   mkdirSync(join(root, 'root'));

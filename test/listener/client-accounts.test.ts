@@ -141,12 +141,13 @@ describe('processor time', () => {
 
 describe('limits from the memory of the container', () => {
   test.each([
-    [240 * MIB, 1, 20 * MIB, 1_280],
-    [480 * MIB, 1, 40 * MIB, 2_560],
-    [480 * MIB, 4, 10 * MIB, 640],
-    [64 * 1_024 * MIB, 1, 256 * MIB, 10_000],
-    [16 * MIB, 1, 8 * MIB, 100],
-  ])('%i bytes, %i workers: %i bytes and %i connections', (memory, workers, bytes, connections) => {
-    expect(deriveClientLimits(workers, memory)).toEqual({ bytes, connections });
+    [120 * MIB, 1, 10 * MIB, 644, 386],
+    [240 * MIB, 1, 20 * MIB, 2_626, 1_575],
+    [480 * MIB, 1, 40 * MIB, 6_589, 3_953],
+    [480 * MIB, 4, 10 * MIB, 1_201, 720],
+    [64 * 1_024 * MIB, 1, 256 * MIB, 10_000, 10_000],
+    [16 * MIB, 1, 8 * MIB, 100, 100],
+  ])('%i bytes, %i workers: %i bytes, %i connections, %i kept', (memory, workers, bytes, connections, kept) => {
+    expect(deriveClientLimits(workers, memory)).toEqual({ bytes, connections, keptConnections: kept });
   });
 });

@@ -89,6 +89,8 @@ export interface StartOptions {
   readonly entry?: string;
   /** A command that starts it, such as `taskset -c 0`. */
   readonly wrapper?: readonly string[];
+  /** Path of Node; default: that of this process. */
+  readonly node?: string;
   readonly nodeOptions?: readonly string[];
   /** Added to its environment. */
   readonly env?: Readonly<Record<string, string>>;
@@ -97,11 +99,11 @@ export interface StartOptions {
 /** Starts `gatehouse serve` and waits until it logs `ready`. */
 export async function startServe(
   folder: Pick<ServeFolder, 'path'>,
-  { set = [], entry = MAIN, wrapper = [], nodeOptions = [], env = {} }: StartOptions = {},
+  { set = [], entry = MAIN, wrapper = [], node = process.execPath, nodeOptions = [], env = {} }: StartOptions = {},
 ): Promise<ServeProcess> {
   const args = [
     ...wrapper,
-    process.execPath,
+    node,
     ...nodeOptions,
     entry,
     'serve',

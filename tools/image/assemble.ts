@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -39,7 +40,8 @@ if (node === undefined) throw new Error('no Node package for this architecture i
 mkdirSync(bin, { recursive: true });
 for (const folder of ['etc/gatehouse', 'var/lib']) mkdirSync(join(out, 'root', folder), { recursive: true });
 mkdirSync(join(out, 'data'), { recursive: true, mode: 0o700 });
-cpSync(node, join(bin, 'node'));
+// Without symbols, which are a fifth of it. Native modules need those in another section, which stays.
+execFileSync('strip', ['-o', join(bin, 'node'), node]);
 chmodSync(join(bin, 'node'), 0o755);
 // The kernel interprets the shebang, so no shell is needed.
 writeFileSync(

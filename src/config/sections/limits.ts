@@ -15,7 +15,7 @@ export const limitsSection = () =>
       .meta({ description: 'A request head must arrive within this time.', appliesAfter: 'workerRestart' }),
     connections: z.int().min(1).exactOptional().meta({
       description:
-        'Maximum number of open client connections per process. Beyond it, the network with the most connections loses one for each new one. Default: as many as fit in a third of the memory limit of the container with 64 KiB each, at most 10,000.',
+        'Maximum number of open client connections per process. Beyond it, the network with the most connections loses one for each new one. Default: as many as fit in the memory limit of the container, at most 10,000; three fifths of that number are kept when idle.',
       appliesAfter: 'workerRestart',
     }),
     streams: z.int().min(1).max(1_000).default(100).meta({

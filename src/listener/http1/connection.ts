@@ -109,6 +109,7 @@ export class Http1Connection implements Downstream, ConnectionSession, DeadlineE
     this.deadline = performance.now() + context.limits.headerTimeout * 1_000;
     context.deadlines.add(this);
     account.isIdle = () => this.#state === 'idle' && this.#reader.bytes === undefined;
+    account.closeIdle = () => this.close();
     // RFC 9112 §9.6: a client may end its side and wait for the response.
     socket.allowHalfOpen = true;
     this.#attach();

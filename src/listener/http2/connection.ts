@@ -159,6 +159,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.deadlines = deadlines;
     this.account = account;
     this.account.isIdle = () => this.#streams.size === 0;
+    this.account.closeIdle = () => this.close();
     // Pseudo-header fields are counted, too; one more field than allowed is decoded, so that it gets a 431.
     this.#decoder = new SectionDecoder({ size: limits.headers, count: MAX_FIELDS + 4 });
     // Twice as much, so that a section that is too large gets a 431.
