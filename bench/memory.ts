@@ -94,7 +94,7 @@ const STARTS: Readonly<Record<string, (name: string) => Promise<Candidate>>> = {
   'gatehouse, image, 2 workers': (name) => startGateway(name, { ...useImage, workers: 2 }),
   nginx: startPeer(() => startNginxPlain(environment, upstream.port)),
   Envoy: startPeer(() => startEnvoyProxy(environment, upstream.port)),
-  'Envoy, JWT RS256': startPeer(() => startEnvoyProxy(environment, upstream.port, tokens)),
+  'Envoy, JWT ES256': startPeer(() => startEnvoyProxy(environment, upstream.port, tokens), 'ES256'),
   Traefik: startPeer(() => startTraefikProxy(environment, upstream.port)),
   Caddy: startPeer(() => startCaddyProxy(environment, upstream.port)),
   'oauth2-proxy, JWT RS256': startPeer(() =>
@@ -104,7 +104,8 @@ const STARTS: Readonly<Record<string, (name: string) => Promise<Candidate>>> = {
 /** Grants are in Redis, so it has no tokens for the load. */
 const IDLE_ONLY: typeof STARTS = {
   'gatehouse, Redis': (name) => startGateway(name, { store: { type: 'redis', url: redis.url } }),
-  'gatehouse, image, Redis': (name) => startGateway(name, { ...useImage, store: { type: 'redis', url: redis.url } }),
+  'gatehouse, image, Redis': (name) =>
+    startGateway(name, { ...useImage, store: { type: 'redis', url: `${redis.url}/1` } }),
 };
 
 interface Reading {

@@ -137,7 +137,6 @@ export async function startCaddyProxy(environment: BenchEnvironment, upstream: n
     `{
 	admin off
 	auto_https off
-	persist_config off
 }
 https://:${port} {
 	bind 127.0.0.1

@@ -12,7 +12,7 @@ const MAX_SUSPECTS = 16;
 const MAX_NETWORKS = 10_000;
 /** Unlimited handshakes of one network at the same time: as many chains may be verified before it is known to be suspect. */
 const MAX_UNLIMITED = 4;
-/** How long a further one waits before it begins as a limited one. */
+/** If none of them ends for this long, the ones that wait begin as limited ones. */
 const WAIT_MS = 250;
 
 type Pass = (connection: Socket | LimitedHandshake) => void;
@@ -27,7 +27,11 @@ interface Handshake {
 interface NetworkHandshakes {
   unlimited: number;
   readonly waiting: Set<() => void>;
+  /** When the last one ended. */
+  endedAt: number;
 }
+
+const createNetwork = (unlimited: number): NetworkHandshakes => ({ unlimited, waiting: new Set(), endedAt: 0 });
 
 interface Suspect {
   /** Kept here, so that the time of its handshakes is not forgotten between connections. */
@@ -49,7 +53,7 @@ export class HandshakeGuard {
   /** Passes the connection to the TLS server, at once or after other handshakes of its network. */
   start(socket: Socket, account: ClientAccount, pass: Pass): void {
     const suspect = this.#findSuspect(account);
-    const network = this.#networks.get(account.key) ?? { unlimited: 0, waiting: new Set() };
+    const network = this.#networks.get(account.key) ?? createNetwork(0);
     if (suspect !== undefined || network.unlimited < MAX_UNLIMITED) {
       this.#begin(socket, account, pass, suspect);
       return;
@@ -59,7 +63,13 @@ export class HandshakeGuard {
       network.waiting.delete(begin);
       if (!socket.destroyed) this.#begin(socket, account, pass, limit);
     };
-    const timer = setTimeout(() => begin(account), WAIT_MS);
+    // A client that opens many connections at once is served as fast as its handshakes end.
+    const waitForProgress = (): void => {
+      const remaining = network.endedAt + WAIT_MS - performance.now();
+      if (remaining <= 0) begin(account);
+      else timer = setTimeout(waitForProgress, remaining);
+    };
+    let timer = setTimeout(waitForProgress, WAIT_MS);
     network.waiting.add(begin);
   }
 
@@ -73,7 +83,7 @@ export class HandshakeGuard {
     if (suspect === undefined) {
       const network = this.#networks.get(account.key);
       if (network !== undefined) network.unlimited += 1;
-      else this.#networks.set(account.key, { unlimited: 1, waiting: new Set() });
+      else this.#networks.set(account.key, createNetwork(1));
     }
     socket.once('close', () => {
       // The port may be in use again before `close` is emitted.
@@ -96,6 +106,7 @@ export class HandshakeGuard {
     const network = handshake.isLimited ? undefined : this.#networks.get(handshake.account.key);
     if (network === undefined) return;
     network.unlimited -= 1;
+    network.endedAt = performance.now();
     for (const begin of network.waiting) {
       if (network.unlimited >= MAX_UNLIMITED) return;
       begin();
