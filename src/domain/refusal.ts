@@ -1,6 +1,6 @@
 /**
  * All reasons for refusals, with what operators need to know, and no secrets. The responses to clients are in one table per
- * API (`authsvc/wire-errors.ts`), which does not compile if a reason is missing.
+ * API (`authsvc/error-tables.ts`), which does not compile if a reason is missing.
  */
 export type Refusal =
   // request

@@ -1,5 +1,4 @@
 import { openSync, readSync } from 'node:fs';
-import { monitorEventLoopDelay } from 'node:perf_hooks';
 
 export type EventLoopMonitor = ReturnType<typeof startEventLoopMonitor>;
 
@@ -14,7 +13,6 @@ interface EventLoopMonitorOptions {
 }
 
 const CHECK_INTERVAL_MS = 100;
-const RESOLUTION_MS = 20;
 
 /** Detects stalls of the event loop, which delay every request of the process. */
 export function startEventLoopMonitor({
@@ -23,8 +21,6 @@ export function startEventLoopMonitor({
   onChange,
   readRunQueueWait = createRunQueueWaitReader(),
 }: EventLoopMonitorOptions = {}) {
-  const histogram = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
-  histogram.enable();
   let checkedAt = performance.now();
   let runQueueWaitMs = readRunQueueWait();
   let overloadedUntil = 0;
@@ -39,12 +35,11 @@ export function startEventLoopMonitor({
   const check = (): void => {
     const now = performance.now();
     const runQueueWaitNow = readRunQueueWait();
-    // The histogram (nanoseconds) may not include the end of the current stall yet.
-    const stallMs = Math.max(histogram.max / 1e6, now - checkedAt - CHECK_INTERVAL_MS);
+    // By how much this check is late: at most one interval less than the stall.
+    const stallMs = now - checkedAt - CHECK_INTERVAL_MS;
     // Time when other processes had the CPU is not our load. Some of it may be (our own threads and workers, a CPU limit),
     // so at most three quarters are deducted.
     const delayMs = Math.max(stallMs - (runQueueWaitNow - runQueueWaitMs), stallMs / 4);
-    histogram.reset();
     checkedAt = now;
     runQueueWaitMs = runQueueWaitNow;
     if (delayMs >= limitMs) overloadedUntil = now + recoveryMs;
@@ -58,10 +53,7 @@ export function startEventLoopMonitor({
       if (performance.now() - checkedAt - CHECK_INTERVAL_MS >= limitMs) check();
       return performance.now() < overloadedUntil;
     },
-    stop(): void {
-      clearInterval(timer);
-      histogram.disable();
-    },
+    stop: (): void => clearInterval(timer),
   };
 }
 

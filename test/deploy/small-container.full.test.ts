@@ -21,12 +21,12 @@ const SLOW_CLIENTS = 50;
 /** As in the image. */
 const IMAGE = { LD_PRELOAD: 'libjemalloc.so.2', MALLOC_CONF: 'narenas:1,dirty_decay_ms:1000,muzzy_decay_ms:0' };
 
-/** O17: the connections that docs/sizing.md names for a container of this size. */
+/** O16: the connections that docs/sizing.md names for a container of this size. */
 test.each([
   { memory: 192, kept: 1_000, burst: 500 },
   { memory: 128, kept: 250, burst: 400 },
 ])(
-  'O17 a container of $memory MiB keeps $kept connections and serves $burst more at once, beside slow clients',
+  'O16 a container of $memory MiB keeps $kept connections and serves $burst more at once, beside slow clients',
   async ({ memory, kept, burst }) => {
     const upstream = await startUpstream((request, response) => {
       request.resume().on('end', () => response.end(BODY));
@@ -79,7 +79,7 @@ test.each([
   },
 );
 
-test.skipIf(!existsSync('/sys/fs/cgroup'))('O17 a limit of the container is in effect', async () => {
+test.skipIf(!existsSync('/sys/fs/cgroup'))('O16 a limit of the container is in effect', async () => {
   const limit = limitMemory(64 * MIB);
   onTestFinished(() => limit.remove());
   const [program = '', ...args] = limit.wrapper;
