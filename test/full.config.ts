@@ -21,7 +21,7 @@ export const VARIANTS = [
 const BUILT_PROGRAM = [
   'test/fuzz/responses.full.test.ts',
   'test/server/graceful-shutdown.test.ts',
-  'test/server/rejected-reload.test.ts',
+  'test/server/rejected-reload.full.test.ts',
   'test/server/workers/redis.full.test.ts',
   'test/stores/redis/start-checks.test.ts',
   'test/x509/hostile-crl-servers.test.ts',
