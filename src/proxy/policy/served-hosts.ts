@@ -49,6 +49,7 @@ export function createServedHosts(
   const publicHost = normalizeHost(new URL(publicUrl).host);
   const isAllowed = createHostMatcher(settings.allowed, pagesHost);
   const known = new Set<string>();
+  const isAccepted = settings.others === 'warn';
   const firstReport = createReportLimiter();
 
   /** May clients name this host, with or without a port? */
@@ -69,7 +70,6 @@ export function createServedHosts(
       const name = normalizeHost(host);
       // Health checks name the address that they connect to, such as that of the pod.
       if (isLocal(name, socket.localAddress)) return true;
-      const isAccepted = settings.others === 'warn';
       const first = log && firstReport(name);
       if (first !== undefined) {
         const decision = isAccepted ? 'accepted' : 'refused';
