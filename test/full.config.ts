@@ -36,7 +36,7 @@ export default defineConfig({
         test: {
           name: 'long',
           include: ['test/**/*.full.test.ts'],
-          exclude: [...skippedFiles().files],
+          exclude: [...skippedFiles().files, ...BUILT_PROGRAM],
         },
       },
       {
