@@ -23,7 +23,7 @@ const CONNECTION_BYTES = 63_488;
 /** What the process occupies without connections, and the code of Node that must stay in memory: else it is read all the time. */
 const PROGRAM_BYTES = 36 * 1_048_576;
 const CODE_BYTES = 45 * 1_048_576;
-/** Of the memory for all connections, the part for idle ones. The rest is for bursts. */
+/** Idle connections may use this part of the memory for connections. The rest is for bursts. */
 const KEPT_FRACTION = 3 / 5;
 const MAX_CONNECTIONS = 10_000;
 const MIN_CONNECTIONS = 100;

@@ -18,7 +18,7 @@ export interface OAuthService
   /** Callers of the introspection endpoint need a token with this scope, or a certificate of one of these users. */
   readonly introspection: { readonly requires?: Scope; readonly access: readonly AccessEntry[] };
   readonly acceptsCertificates: boolean;
-  /** Undefined: no trusted issuer may send logout tokens. */
+  /** It is undefined if no trusted issuer may send logout tokens. */
   readonly logoutTokens?: LogoutTokenReader | undefined;
   /** Omitted: the DPoP header is ignored. */
   readonly proofs?: TokenRequestProofs | undefined;
@@ -30,7 +30,7 @@ export interface OAuthService
 export interface TokenRequestProofs {
   readonly algorithms: readonly string[];
   /**
-   * Undefined: the request has no DPoP header. No other request can use an accepted proof until `complete`. Throws a `Fault` if
+   * Returns undefined if the request has no DPoP header. No other request can use an accepted proof until `complete`. Throws a `Fault` if
    * it could not be remembered, so that nothing is issued.
    */
   verify(context: RequestContext): Promise<ProofCheck | undefined>;

@@ -44,7 +44,7 @@ interface GrantRequest {
   readonly context: RequestContext;
   readonly client: AuthenticatedClient;
   readonly parameters: Parameters;
-  /** Undefined: the default of the integration. */
+  /** The audience that the client asked for. If undefined, the default of the integration applies. */
   readonly audience: string | undefined;
   /** Thumbprint of the key of the DPoP proof. */
   readonly proofKey: string | undefined;

@@ -343,7 +343,7 @@ function parseTarget(subpath: string): PageTarget {
   return provider === undefined ? undefined : { provider };
 }
 
-/** Undefined: the page is not about an authorization request. */
+/** Returns undefined if the page is not about an authorization request. */
 function findTransaction(
   { grantDeps, browserCookie, pendingSignInCookie }: PageDeps,
   context: RequestContext,

@@ -25,7 +25,7 @@ export const Session = z.strictObject({
   shownAs: z.string().exactOptional(),
   /** As of the sign-in. */
   profile: z.strictObject({ name: z.string().exactOptional(), email: z.string().exactOptional() }).exactOptional(),
-  /** Of the OpenID provider that the user signed in with. */
+  /** Names the OpenID provider that the user signed in with. */
   assertedGroups: z.strictObject({ provider: z.string(), groups: z.array(z.string()).readonly() }).exactOptional(),
   /** The device request and its code as typed. */
   request: z.strictObject({ id: z.string(), clientId: z.string(), code: z.string() }).exactOptional(),

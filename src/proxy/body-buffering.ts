@@ -95,7 +95,7 @@ export class BodyBuffer {
   }
 }
 
-/** Undefined: the body is forwarded as it arrives. */
+/** Returns undefined if the body is forwarded as it arrives. */
 export const createBodyBuffer = (
   method: string,
   limit: number,

@@ -46,7 +46,7 @@ export class ReverseProxy {
   /** Shared with forward-auth, so that both decide alike. It signs no assertions. */
   readonly policy: PolicyContext;
   readonly acceptsHost: HostCheck;
-  /** Undefined: no metadata is published. */
+  /** It is undefined if no metadata is published. */
   readonly resourceMetadata: ResourceMetadata | undefined;
   /** For requests that are forwarded: the same policy with assertions. */
   readonly config: ProxyConfig;

@@ -33,7 +33,7 @@ export class RequestBody implements BodySink {
   isSent = false;
   readonly #source: BodySource;
   readonly #maxBytes: number;
-  /** Undefined: it is sent in chunks. */
+  /** It is undefined if the body is sent in chunks. */
   #length: number | undefined;
   #consumer: BodyConsumer | undefined = undefined;
   #connection: UpstreamConnection | undefined = undefined;

@@ -36,7 +36,7 @@ export class AdminEndpoint {
   isDraining = false;
   /** The current configuration. */
   getSettings: () => Settings;
-  /** Of all processes, for the console. */
+  /** Returns the status of all processes, for the console. */
   getStatus: () => Promise<GatewayStatus> = async () => EMPTY_STATUS;
   readonly #options: AdminEndpointOptions;
   #console: Console | undefined;

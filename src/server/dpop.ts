@@ -16,7 +16,7 @@ export const createProofMemories = () => ({
   tokenRequests: new ProofMemory(),
 });
 
-/** Undefined: DPoP is off. */
+/** Returns undefined if DPoP is off. */
 export function buildProofVerifier(
   { dpop }: Settings,
   sealer: Sealer,

@@ -172,7 +172,7 @@ async function openFoundation(options: GatewayOptions, resources: AsyncDisposabl
     authenticator,
     store,
     admin,
-    /** Undefined: the console is off. */
+    /** It is undefined if the console is off. */
     recentEvents,
   };
 }

@@ -9,7 +9,7 @@ import { runInNewContext } from 'node:vm';
 /** What was needed for start-up is garbage by now, and no code is warm yet that the collection could discard. */
 const AFTER_START_MS = 1_000;
 const CHECK_INTERVAL_MS = 5_000;
-/** Of one core. Health checks, and a few requests per second, need less. */
+/** The process is idle below this part of one core. Health checks, and a few requests per second, need less. */
 const IDLE_CPU_FRACTION = 0.02;
 /** How long the process must be idle: collections make the next requests as slow as those of a new process. */
 const IDLE_MS = 60_000;
@@ -18,7 +18,7 @@ const YOUNG_COLLECTIONS = 25;
 const YOUNG_INTERVAL_MS = 1_000;
 
 /** Starts to return unused memory to the system: once after start-up, and after each period of load. */
-export function returnIdleMemory(collect: NodeJS.GCFunction = exposeCollector()): Disposable {
+export function returnIdleMemory(collect: (options: NodeJS.GCOptions) => unknown = exposeCollector()): Disposable {
   let timer = setTimeout(() => {
     collect({ type: 'major', flavor: 'last-resort', execution: 'sync' });
     watch(false);

@@ -7,7 +7,7 @@ import { type OpenedResource, type ResourceScope, SharedResources } from '../lib
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { type EnforcedLimit, Quota, type Quotas } from '../proxy/policy/quotas.ts';
 
-/** Of all limits of a process: about 30 MB. */
+/** Buckets of all limits of a process, which need about 30 MB. */
 const MAX_BUCKETS = 200_000;
 const REPORT_MS = 100;
 const EARLY_REPORT_MS = 5;
@@ -17,7 +17,7 @@ const MAX_REPORTED = 1_000;
 
 interface QuotaRegistryOptions {
   readonly now: () => Epoch;
-  /** Undefined: there is nothing to share the counts with. */
+  /** Shares the counts with other processes. Undefined if there are none. */
   readonly shared: SharedLimits | undefined;
   readonly digestName: (text: string) => string;
   readonly maxBuckets?: number;

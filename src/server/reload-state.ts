@@ -19,7 +19,7 @@ export class ReloadState {
     return this.#isStopped ? undefined : this.#rejected;
   }
 
-  /** Undefined: this process no longer reloads. */
+  /** It is undefined once this process no longer reloads. */
   get isLastSuccessful(): boolean | undefined {
     return this.#isStopped ? undefined : this.#rejected === undefined;
   }

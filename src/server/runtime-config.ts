@@ -52,7 +52,7 @@ export async function buildRuntimeConfig(
   return {
     settings,
     files,
-    /** Of the admin listener and of outgoing connections. */
+    /** For the admin listener and for outgoing connections. */
     tlsFileValidity: checkTlsFileValidity(settings, now()),
     keyWarnings: listKeyWarnings(settings, keyFile),
     keyring,

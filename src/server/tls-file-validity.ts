@@ -33,7 +33,7 @@ export function checkTlsFileValidity(settings: Settings, now: Epoch): ValidityMe
   );
 }
 
-/** Of a file with several certificates only the one that is valid longest: a bundle of CAs always has some that expire soon. */
+/** A file with several certificates counts with the one that is valid longest: a bundle of CAs always has some that expire soon. */
 function readPeriods(file: string, now: Epoch): readonly ValidityPeriod[] {
   try {
     // A pipe can be read only once.

@@ -62,7 +62,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
   readonly #metrics: Pick<Metrics, 'counter'>;
   readonly #now: () => number;
   readonly #sources = new WeakMap<IssuerKeys, KeySource>();
-  /** Of issuers whose last fetch failed. */
+  /** Describes the issuers whose last fetch failed. */
   readonly #failures = new WeakMap<IssuerKeys, NonNullable<IssuerStatus['failure']>>();
   /** One for each open `TokenIntrospection`. */
   readonly #introspection = new Set<{ name: string; failure: IntrospectionStatus['failure'] }>();

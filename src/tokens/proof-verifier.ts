@@ -47,7 +47,7 @@ interface ProofRequest {
   /** The values of all DPoP fields of the request. */
   readonly proofs: readonly string[];
   readonly method: string;
-  /** Of the request, as the client sees it: scheme and authority, without a path. */
+  /** The scheme and authority of the request as the client sees it, without a path. */
   readonly origin: string;
   /** The canonical path of the request, without its query. */
   readonly path: string;

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { chmodSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { spawnChild } from '../support/child-process.ts';
@@ -34,6 +34,16 @@ test('the program runs on the Node of the installation, whatever `node` the call
     stderr: 'gatehouse: unknown command "chek"; did you mean check?\n',
   });
   expect(run('secret', 'hash-password').stdout).toMatch(/^\$argon2id\$/);
+});
+
+test('a package without its program says which file is missing', () => {
+  const folder = tempFolder('launcher');
+  onTestFinished(() => folder.remove());
+  mkdirSync(folder.file('bin'));
+  copyFileSync(LAUNCHER, folder.file('bin/gatehouse'));
+  const { status, stdout, stderr } = spawnSync(folder.file('bin/gatehouse'), ['version'], { encoding: 'utf8' });
+  expect({ status, stdout }).toEqual({ status: 70, stdout: '' });
+  expect(stderr).toContain(`gatehouse: ${folder.file('dist/main.js')} is missing.`);
 });
 
 test.each([

@@ -37,8 +37,8 @@ export interface Http2ConnectionOptions {
 }
 
 /**
- * Of request bodies on all streams. What arrives is acknowledged at once: only the windows of the streams limit what waits,
- * since requests that wait for an upstream connection must not take the window from those that have one.
+ * Limits the request bodies of all streams. Bytes are acknowledged on arrival, so only the windows of the streams limit what
+ * waits: a request that waits for an upstream connection must not take the window from one that has a connection.
  */
 const CONNECTION_WINDOW = 1_048_576;
 /** Leaving a page may reset a hundred streams at once; resets at a steady rate are an attack (CVE-2023-44487). */
@@ -96,7 +96,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   readonly writer: FrameWriter;
   readonly deadlines: Deadlines;
   readonly account: ConnectionAccount;
-  /** Of the client, for each stream and for the connection. */
+  /** The windows that the client granted: for each new stream, and for the connection. */
   initialSendWindow = DEFAULT_WINDOW;
   sendWindow = DEFAULT_WINDOW;
   readonly #options: Http2ConnectionOptions;
@@ -866,7 +866,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   }
 }
 
-/** Undefined: it is longer than the frame (RFC 9113 §6.1). */
+/** Returns undefined if the padding is longer than the frame (RFC 9113 §6.1). */
 function getPadding(flags: number, bytes: Buffer, start: number, end: number): number | undefined {
   if ((flags & Flag.padded) === 0) return 0;
   if (end === start) return undefined;

@@ -78,7 +78,7 @@ export class FrameReader {
     return this.#partialFrame.take();
   }
 
-  /** Undefined: the frame is still incomplete. Its parts are joined once, however many there are. */
+  /** Returns undefined if the frame is still incomplete. Its parts are joined once, however many there are. */
   #joinPartialFrame(part: Buffer): Buffer | undefined {
     if (this.#partialFrame.length === 0) return part;
     this.#partialFrame.add(part);

@@ -55,9 +55,9 @@ export class FrameWriter {
   /** Full buffers that wait for the write. */
   readonly #full: CollectedFrames[] = [];
   #fullBytes = 0;
-  /** Of full buffers that `end` has given to the socket. */
+  /** Counts full buffers that `end` has given to the socket. */
   #endingBytes = 0;
-  /** Of the write that is being sent. */
+  /** Bytes of the write that is in progress. */
   #sendingBytes = 0;
   /** The position of the last frame if it is DATA that can be extended, and its stream. */
   #dataAt = -1;
@@ -111,7 +111,7 @@ export class FrameWriter {
       const hadBacklog = this.hasBacklog;
       this.#sendingBytes = 0;
       buffer.release(error);
-      // Of a socket that was destroyed meanwhile, a write can still succeed.
+      // A write can still succeed on a socket that was destroyed meanwhile.
       if (!this.#socket.writable) return;
       this.#writeNext();
       if (hadBacklog && !this.needsDrain) this.#onDrain();

@@ -78,7 +78,7 @@ function buildTable(): { readonly transitions: Uint32Array; readonly isAccepting
 const MAX_INPUT = 32_768;
 const output = Buffer.allocUnsafeSlow(Math.ceil((MAX_INPUT * 8) / 5));
 
-/** Undefined: not a valid encoding. */
+/** Returns undefined if the encoding is not valid. */
 export function decodeHuffman(bytes: Buffer, start: number, end: number): string | undefined {
   if (end - start > MAX_INPUT) return undefined;
   let state = 0;

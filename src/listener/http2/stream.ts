@@ -27,7 +27,7 @@ export interface StreamHandler {
 /** Smaller parts of a body are collected until everything that has arrived was processed. */
 const MIN_DELIVERED_BYTES = 1_024;
 /**
- * Of a request body: as much as a client may send before the handler takes it. The first is for requests that wait for an
+ * A client may send this much of a request body before the handler takes it. The first is for requests that wait for an
  * upstream connection, perhaps a hundred on each client connection; the second, for those whose body is being forwarded.
  */
 const WAITING_WINDOW: number = DEFAULT_WINDOW;

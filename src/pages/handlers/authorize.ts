@@ -51,7 +51,7 @@ interface Query extends Parameters {
   readonly repeated: ReadonlySet<string>;
 }
 
-/** Undefined: not form-encoded. */
+/** Returns undefined if it is not form-encoded. */
 function readQuery({ request }: RequestContext): Query | undefined {
   const values = new Map<string, string>();
   const repeated = new Set<string>();
@@ -64,7 +64,7 @@ function readQuery({ request }: RequestContext): Query | undefined {
   return {
     encoding: 'form',
     repeated,
-    // Of a repeated parameter, no value can be trusted.
+    // No value of a repeated parameter can be trusted.
     get: (name) => (repeated.has(name) ? undefined : values.get(name) || undefined),
   };
 }

@@ -11,7 +11,7 @@ import type { Messages } from './messages/english.ts';
 
 interface AuthorizationView {
   readonly transaction: Transaction;
-  /** Of an app that is not registered: the host of its address, never only what it calls itself. */
+  /** For an app that is not registered, this is the host of its address, never only what it calls itself. */
   readonly integrationName: string;
   readonly isRegistered: boolean;
   /** The integration has several APIs: the page shows which one the token would be for. */

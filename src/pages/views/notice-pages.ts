@@ -15,7 +15,7 @@ interface NoticeText {
 
 interface NoticeOptions {
   readonly status: number;
-  /** Undefined: the user can only return to the app. */
+  /** It is undefined if the user can only return to the app. */
   readonly link: { readonly href: string; readonly text: string } | undefined;
   readonly retryAfter?: number;
   readonly allow?: string;

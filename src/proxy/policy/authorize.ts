@@ -15,7 +15,7 @@ import type { IdentityValues } from './headers.ts';
 import type { ProxyRefusal } from './refusals.ts';
 import { findUnmetRequirement } from './requirement.ts';
 
-/** Undefined: rejected, without a reason to log. */
+/** It is undefined if the token was rejected without a reason to log. */
 type TokenReading = VerifiedToken | RejectedToken | undefined;
 
 /** What decisions depend on. Everything is in memory: no network, no disk. */
@@ -25,7 +25,7 @@ export interface PolicyContext {
   readonly readAccessToken: (
     token: string,
     now: Epoch,
-    /** Of the rule: an opaque token is only sent to an issuer that the rule accepts. */
+    /** Taken from the rule: an opaque token is only sent to an issuer that the rule accepts. */
     issuers: AccessRule['issuers'],
     getClientAddress: AccessRequest['clientAddress'],
   ) => TokenReading | Promise<TokenReading>;
@@ -104,7 +104,7 @@ export type AccessDecision =
   | {
       readonly kind: 'refused';
       readonly refusal: ProxyRefusal;
-      /** Undefined: the target cannot be read, or is not served here. */
+      /** It is undefined if the target cannot be read, or is not served here. */
       readonly target?: RequestTarget;
       readonly rule?: AccessRule;
       readonly caller?: Caller;

@@ -65,7 +65,7 @@ export interface AcceptedTokens {
   readonly url: string;
   /** One of these must be in `aud`. */
   readonly audiences: readonly string[];
-  /** Of a trusted issuer: one of these too. Omitted: the rule does not restrict them. */
+  /** A token of a trusted issuer needs one of these too. If omitted, the rule does not restrict them. */
   readonly routeAudiences?: readonly string[];
 }
 
@@ -88,7 +88,7 @@ export interface Explanation {
   readonly limits?: readonly string[];
   /** Pages of these origins may read the response. */
   readonly corsOrigins?: readonly string[];
-  /** Of OPTIONS: gatehouse responds to preflights for these methods. */
+  /** For OPTIONS, gatehouse responds to preflights for these methods. */
   readonly preflightsFor?: readonly string[];
   /** The host is not listed: requests for it are logged as a warning. */
   readonly unlistedHost?: true;

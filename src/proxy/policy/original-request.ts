@@ -13,7 +13,7 @@ export interface OriginalRequest {
   readonly method: string;
   /** Path and query as sent, or an absolute URL. */
   readonly url: string;
-  /** Undefined: no source names it. */
+  /** The host, or undefined if no header field names it. */
   readonly host: string | undefined;
 }
 

@@ -94,7 +94,7 @@ export class ResourceMetadata {
     return accepting.length === 0 ? undefined : new Set(accepting.flatMap((rule) => [...getAcceptedAudiences(rule)]));
   }
 
-  /** Undefined: no request for this path gets 401. */
+  /** Returns undefined if no request for this path gets 401. */
   #findRules(host: string, path: string, hostRules: readonly AccessRule[]): readonly AccessRule[] | undefined {
     const { rules, detail, isServicePath } = this.#deps;
     const target = parsePath(path, rules.encodedSlash);
@@ -120,7 +120,7 @@ const isProtectedRule = (rule: AccessRule | undefined): rule is AccessRule => ru
 const getRequiredScope = ({ requirement }: AccessRule): Scope[] =>
   requirement.kind === 'scope' ? [requirement.scope] : [];
 
-/** Undefined: a request for this path is refused as malformed. */
+/** Returns undefined if a request for this path is refused as malformed. */
 function parsePath(path: string, encodedSlash: boolean): RequestTarget | undefined {
   const parsed = parseTarget(path, { method: 'GET', isServedAuthority: () => false, encodedSlash });
   return parsed.kind === 'target' && parsed.target.path === path ? parsed.target : undefined;

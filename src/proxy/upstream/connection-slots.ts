@@ -239,7 +239,7 @@ export class Slots {
     if (this.#waiting > 0) this.#evict();
   }
 
-  /** Of the waiting clients that may have a slot, the one that holds the fewest. */
+  /** Finds the waiting client that holds the fewest slots and may have another one. */
   #nextShare(): Share | undefined {
     if (this.#held >= this.#connections) return undefined;
     let next: Share | undefined;

@@ -47,7 +47,7 @@ export class UpstreamError extends Error {
 /** Where a target listens, and the beginning of requests to it. */
 export interface UpstreamAddress {
   readonly connectOptions: { readonly host: string; readonly port: number } | { readonly path: string };
-  /** Undefined: plain HTTP. */
+  /** It is undefined for plain HTTP. */
   readonly tls: TlsOptions | undefined;
   /** What follows the path in the request line, `Host` and `Connection` with it. */
   readonly keepAliveHead: string;

@@ -45,7 +45,7 @@ export function watchHealth(targets: Targets, terms: HealthCheckSettings, tls: H
   };
 }
 
-/** Of the body of a health check, which decides nothing. */
+/** At most this much of the body of a health check is read; it decides nothing. */
 const MAX_BODY = 1_048_576;
 
 /** Any 2xx or 3xx within the timeout is good. Each check uses a connection of its own. */

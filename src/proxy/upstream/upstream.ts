@@ -15,7 +15,7 @@ export class Upstream {
   readonly bodyRate: BodyRateLimits;
   readonly bodyBuffer: number;
   readonly targets: Targets;
-  /** Of its exchanges. */
+  /** Deadlines of all exchanges with this upstream. */
   readonly deadlines = createDeadlines();
   readonly #slots: readonly Slots[];
   readonly #pools: readonly ConnectionPool[];

@@ -7,7 +7,7 @@ const MAX_HEADER_BYTES = 10;
 export class FrameTracker {
   readonly #header = Buffer.alloc(MAX_HEADER_BYTES);
   #headerLength = 0;
-  /** Of the masking key and the payload. */
+  /** Bytes of the masking key and the payload that have not arrived. */
   #bytesLeft = 0;
   #hasCloseFrame = false;
 

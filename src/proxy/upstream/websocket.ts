@@ -44,7 +44,7 @@ interface Endpoint {
   readonly target: Target;
   readonly address: ReturnType<typeof createProxyTarget>;
   active: number;
-  /** Of each client that has some. */
+  /** Open connections of each client. */
   readonly activeByClient: Map<string, number>;
 }
 
@@ -73,7 +73,7 @@ export class Tunnels {
     this.#agent = serverName === undefined ? undefined : new Agent({ servername: serverName });
   }
 
-  /** Undefined: it was refused at once. */
+  /** Returns undefined if the handshake was refused at once. */
   forward(request: UpgradeRequest): Handshake | undefined {
     const key = getSingleHeader(request.headers, 'sec-websocket-key');
     const refusal = checkHandshake(key, getSingleHeader(request.headers, 'sec-websocket-version'));

@@ -42,7 +42,7 @@ interface SupervisorOptions {
   /** The configuration with this content of its file. Undefined: the one on disk, or the last valid one. */
   readonly getSettings: (text?: string) => Settings;
   readonly log: Logger;
-  /** Of this process; workers send their own. */
+  /** Metrics of the supervisor. Workers send their own. */
   readonly metrics: Metrics;
 }
 

@@ -24,7 +24,7 @@ export interface SubjectToken {
 
 /** Verifies tokens of trusted issuers that are presented for exchange, by the same rules as on routes. ID tokens may be exchanged. */
 export const createSubjectTokenReader = (issuers: TrustedIssuers) => ({
-  /** Undefined: not a JWT. Throws a `Fault` if the keys of the issuer are not available. */
+  /** Returns undefined if it is not a JWT. Throws a `Fault` if the keys of the issuer are not available. */
   async read(token: string, type: SubjectTokenType, now: Epoch): Promise<SubjectToken | RejectedToken | undefined> {
     const verify = issuers.prepare(token, now, true);
     const verified = typeof verify === 'function' ? await verify() : verify;

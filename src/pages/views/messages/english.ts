@@ -74,7 +74,7 @@ export const englishMessages = {
   authorization: {
     redirecting: { title: 'Redirecting…', lead: 'You are being redirected to sign in.' },
     returnsTo: 'Returns to',
-    /** Of an app that the administrator has not registered. */
+    /** Shown for an app that the administrator has not registered. */
     address: 'Address of the app',
     /** The API that the token is for. */
     audience: 'For the API',
