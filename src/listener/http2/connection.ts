@@ -10,6 +10,7 @@ import { type FrameHandler, FrameReader, readUInt31 } from './frame-reader.ts';
 import { FrameWriter, type HeaderBlock } from './frame-writer.ts';
 import { TABLE_SIZE } from './hpack-decoder.ts';
 import { EMPTY_TABLE_UPDATE } from './hpack-encoder.ts';
+import { OpenStreams } from './open-streams.ts';
 import {
   DEFAULT_WINDOW,
   ErrorCode,
@@ -102,7 +103,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   readonly #options: Http2ConnectionOptions;
   readonly #maxHeaderBlock: number;
   readonly #decoder: SectionDecoder;
-  readonly #streams = new Map<number, Http2Stream>();
+  readonly #streams = new OpenStreams();
   /** Streams with data that the window of the connection, or the socket, does not take; each sends a frame in turn. */
   readonly #blocked = new Set<Http2Stream>();
   /** Streams whose handler waits for the end of the current read. */
@@ -381,7 +382,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   }
 
   #closeStreams(): void {
-    for (const stream of this.#streams.values()) stream.closeByPeer();
+    for (const stream of this.#streams.list()) stream.closeByPeer();
   }
 
   onConnectionError(code: ErrorCode): void {
@@ -644,7 +645,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   #open(id: number, fields: RequestFields, isEnd: boolean): void {
     const stream = new Http2Stream(this, id, fields, isEnd);
-    this.#streams.set(id, stream);
+    this.#streams.add(stream);
     this.#hasServed = true;
     this.#frames.countStream();
     this.#windowUpdatesLeft += WINDOW_UPDATES.perStream;
@@ -670,8 +671,8 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   }
 
   removeStream(stream: Http2Stream): void {
-    this.#streams.delete(stream.id);
-    this.#blocked.delete(stream);
+    this.#streams.delete(stream);
+    if (this.#blocked.size > 0) this.#blocked.delete(stream);
     if (!stream.isInputEnded) {
       if (stream.isOutputEnded) this.#discarded.addAnswered(stream.id, stream.receiveWindow);
       else this.#discarded.addReset(stream.id, MAX_DATA_IN_FLIGHT);
@@ -766,7 +767,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     if (value > MAX_WINDOW) return ErrorCode.flowControlError;
     const change = value - this.initialSendWindow;
     this.initialSendWindow = value;
-    for (const stream of this.#streams.values()) {
+    for (const stream of this.#streams.list()) {
       stream.sendWindow += change;
       if (stream.sendWindow > MAX_WINDOW) return ErrorCode.flowControlError;
       if (stream.canSend) this.#blocked.add(stream);

@@ -39,7 +39,7 @@ const SLOW_RATE = 16_384;
 const IDLE_SHARES = 1_000;
 
 /**
- * The connection slots of one target, for requests of both paths.
+ * The connection slots of one target.
  *
  * Slow clients must not hold all slots. Requests whose body is still arriving ("uploads") hold at most half of them, and
  * while other requests wait, clients that do not read their response hold at most a quarter. Free slots go to the waiting
@@ -56,8 +56,12 @@ export class Slots {
   readonly #shares = new Map<string, Share>();
   /** Shares with requests that wait, the one that was served last at the end. */
   readonly #queue = new Set<Share>();
-  readonly #stalled = new Set<Slot>();
-  readonly #uploading = new Set<Slot>();
+  /** Slots that are held, without order. A Set would keep them in memory after they are left (`OpenStreams` has the reason). */
+  readonly #slots: Slot[] = [];
+  /** How many of them are uploads, and how many have a client that does not read. */
+  #uploads = 0;
+  #stalled = 0;
+  /** Slots in use: those that are held, and those that are left but not released. */
   #held = 0;
   #eventStreams = 0;
   #waiting = 0;
@@ -108,9 +112,7 @@ export class Slots {
     slot.share = undefined;
     if (slot.isEventStream) this.#leaveEventStream(share, releasesLater);
     else if (slot.isHeld) {
-      share.held -= 1;
-      if (isUpload) this.#endUpload(slot, share);
-      if (this.#stalled.size > 0) this.#stalled.delete(slot);
+      this.#giveUp(slot, share);
       if (!releasesLater) this.release();
     } else {
       const list = isUpload ? share.waitingUploads : share.waiting;
@@ -140,9 +142,7 @@ export class Slots {
   markEventStream(slot: Slot): boolean {
     const { share } = slot;
     if (share === undefined || !this.#mayHoldEventStream(share)) return false;
-    share.held -= 1;
-    if (slot.isUpload) this.#endUpload(slot, share);
-    slot.isUpload = false;
+    this.#giveUp(slot, share);
     slot.isEventStream = true;
     share.eventStreams += 1;
     this.#eventStreams += 1;
@@ -156,18 +156,19 @@ export class Slots {
   markUploaded(slot: Slot): void {
     const { share } = slot;
     if (share === undefined || !slot.isUpload) return;
-    slot.isUpload = false;
     this.#endUpload(slot, share);
     if (this.#waitingUploads > 0) this.#scheduleServe();
   }
 
   markStalled(slot: Slot): void {
-    this.#stalled.add(slot);
+    if (!slot.isStalled) this.#stalled += 1;
+    slot.isStalled = true;
     if (this.#waiting > 0) this.#evict();
   }
 
   clearStalled(slot: Slot): void {
-    this.#stalled.delete(slot);
+    if (slot.isStalled) this.#stalled -= 1;
+    slot.isStalled = false;
   }
 
   #getShare(key: string): Share {
@@ -185,7 +186,7 @@ export class Slots {
 
   #mayHold(share: Share, isUpload: boolean): boolean {
     if (share.held >= FREE_FACTOR * (this.#connections - this.#held)) return false;
-    return !isUpload || share.uploads < FREE_FACTOR * (this.#maxUploads - this.#uploading.size);
+    return !isUpload || share.uploads < FREE_FACTOR * (this.#maxUploads - this.#uploads);
   }
 
   #mayHoldEventStream({ eventStreams }: Share): boolean {
@@ -206,14 +207,27 @@ export class Slots {
     share.held += 1;
     if (slot.isUpload) {
       share.uploads += 1;
-      this.#uploading.add(slot);
+      this.#uploads += 1;
     }
+    slot.index = this.#slots.push(slot) - 1;
     slot.grant();
   }
 
+  /** The opposite of `#grant`, except for the count of slots in use. */
+  #giveUp(slot: Slot, share: Share): void {
+    share.held -= 1;
+    if (slot.isUpload) this.#endUpload(slot, share);
+    this.clearStalled(slot);
+    const last = this.#slots.pop() as Slot;
+    if (last === slot) return;
+    this.#slots[slot.index] = last;
+    last.index = slot.index;
+  }
+
   #endUpload(slot: Slot, share: Share): void {
+    slot.isUpload = false;
     share.uploads -= 1;
-    this.#uploading.delete(slot);
+    this.#uploads -= 1;
   }
 
   #removeFromQueue(share: Share, isUpload: boolean): void {
@@ -231,12 +245,17 @@ export class Slots {
     for (let share = this.#nextShare(); share !== undefined; share = this.#nextShare()) {
       const isUpload = this.#isUploadNext(share);
       const slot = (isUpload ? share.waitingUploads : share.waiting).shift() as Slot;
-      this.#queue.delete(share);
-      this.#queue.add(share);
+      this.#moveToEnd(share);
       this.#removeFromQueue(share, isUpload);
       this.#grant(slot);
     }
     if (this.#waiting > 0) this.#evict();
+  }
+
+  #moveToEnd(share: Share): void {
+    if (this.#queue.size === 1) return;
+    this.#queue.delete(share);
+    this.#queue.add(share);
   }
 
   /** Finds the waiting client that holds the fewest slots and may have another one. */
@@ -265,14 +284,14 @@ export class Slots {
     const now = performance.now();
     let recheck = false;
     if (this.#waiting > this.#waitingUploads)
-      while (this.#stalled.size > this.#maxStalled) {
-        const victim = findLargest(this.#stalled, 'held', (slot) => slot.isSlowReader(now));
+      while (this.#stalled > this.#maxStalled) {
+        const victim = findLargest(this.#slots, 'held', (slot) => slot.isSlowReader(now));
         recheck ||= victim === undefined;
         if (victim === undefined) break;
         victim.evict();
       }
-    if (this.#waitingUploads > 0 && this.#uploading.size >= this.#maxUploads) {
-      const victim = findLargest(this.#uploading, 'uploads', (slot) => slot.isSlowUpload(now));
+    if (this.#waitingUploads > 0 && this.#uploads >= this.#maxUploads) {
+      const victim = findLargest(this.#slots, 'uploads', (slot) => slot.isSlowUpload(now));
       const fewest = smallest([...this.#queue].filter(hasUploads).map(({ uploads }) => uploads));
       if (victim?.share !== undefined && victim.share.uploads > fewest + 1) victim.evict();
       else recheck = true;
@@ -290,9 +309,9 @@ const isIdle = ({ held, eventStreams, waiting, waitingUploads }: Share): boolean
 
 const hasUploads = ({ waitingUploads }: Share): boolean => waitingUploads.length > 0;
 
-/** The first matching slot of the client with the most slots or uploads. */
+/** A matching slot of the client with the most slots or uploads. */
 function findLargest(
-  slots: Iterable<Slot>,
+  slots: readonly Slot[],
   counter: 'held' | 'uploads',
   isCandidate: (slot: Slot) => boolean,
 ): Slot | undefined {
@@ -309,12 +328,13 @@ export class Slot {
   isUpload = false;
   isHeld = false;
   isEventStream = false;
+  isStalled = false;
   sequence = 0;
+  index = 0;
   readonly #holder: SlotHolder;
   #slots: Slots | undefined = undefined;
   #since = 0;
   #bytesSent = 0;
-  #isStalled = false;
   #lastUnreadBytes = 0;
 
   constructor(holder: SlotHolder) {
@@ -338,7 +358,7 @@ export class Slot {
   }
 
   markUploaded(): void {
-    if (this.isUpload) this.#slots?.markUploaded(this);
+    if (this.isUpload && this.isHeld) this.#slots?.markUploaded(this);
   }
 
   /** False: it keeps its slot, because there are too many event streams. */
@@ -349,8 +369,7 @@ export class Slot {
   /** The client does not read the response. */
   markStalled(): void {
     // An event stream holds no slot that others wait for.
-    if (this.share === undefined || this.isEventStream) return;
-    this.#isStalled = true;
+    if (this.share === undefined || !this.isHeld || this.isEventStream) return;
     this.#since = performance.now();
     this.#lastUnreadBytes = this.#holder.unreadBytes;
     this.#slots?.markStalled(this);
@@ -358,9 +377,7 @@ export class Slot {
 
   /** The client reads the response again. */
   clearStalled(): void {
-    if (!this.#isStalled) return;
-    this.#isStalled = false;
-    this.#slots?.clearStalled(this);
+    if (this.isStalled) this.#slots?.clearStalled(this);
   }
 
   assign(share: Share, isUpload: boolean, sequence: number): void {
@@ -369,7 +386,6 @@ export class Slot {
     this.isHeld = false;
     this.isEventStream = false;
     this.sequence = sequence;
-    this.#isStalled = false;
   }
 
   grant(): void {
@@ -383,7 +399,7 @@ export class Slot {
 
   isSlowReader(now: number): boolean {
     const elapsed = now - this.#since;
-    if (!this.#isStalled || elapsed < SLOW_MS) return false;
+    if (!this.isStalled || elapsed < SLOW_MS) return false;
     const { unreadBytes } = this.#holder;
     if (this.#lastUnreadBytes - unreadBytes < (SLOW_RATE * elapsed) / 1_000) return true;
     this.#lastUnreadBytes = unreadBytes;
@@ -392,7 +408,7 @@ export class Slot {
   }
 
   isSlowUpload(now: number): boolean {
-    if (!this.#holder.isWaitingForClient) return false;
+    if (!this.isUpload || !this.#holder.isWaitingForClient) return false;
     const elapsed = now - this.#since;
     return elapsed >= SLOW_MS && this.#bytesSent < (SLOW_RATE * elapsed) / 1_000;
   }
