@@ -107,6 +107,7 @@ export class Exchange
   #isRetry = false;
   /** It was not forwarded as soon as it was authorized: the token is checked again before it is. */
   #hasWaited = false;
+  nextSender: Sender | undefined = undefined;
   #isInSendQueue = false;
   /** The client does not read what was written. */
   #isStalled = false;
