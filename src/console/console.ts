@@ -22,7 +22,7 @@ import {
 import { showExplanation } from './explain.ts';
 import { confirmRevocation, getRevocationSubject, READ_ONLY, revoke, showGrant, showGrants } from './grants.ts';
 import { History } from './history.ts';
-import { showFigures, showOverview } from './overview.ts';
+import { showOverview } from './overview.ts';
 import { showRefusal, showRefusals } from './refusals.ts';
 import { ConsoleSignIn, type ConsoleSignInOptions } from './sign-in.ts';
 import { createPageReply, createReply, createRetryHeaders, noticePage } from './views/layout.ts';
@@ -40,14 +40,11 @@ interface Route {
   readonly post?: ConsoleFormHandler;
   /** What a form is about: its token is valid for nothing else. */
   readonly getSubject?: (fields: FormFields) => string;
-  /** Fetched by the script: neither a navigation nor an activity of the operator. */
-  readonly isBackground?: true;
 }
 
 /** Pages of signed-in operators and viewers. */
 const ROUTES: ReadonlyMap<ConsolePath, Route> = new Map<ConsolePath, Route>([
   ['', { get: showOverview }],
-  ['/figures', { get: showFigures, isBackground: true }],
   ['/grants', { get: showGrants }],
   ['/grant', { get: showGrant }],
   ['/revoke', { get: confirmRevocation, post: revoke, getSubject: getRevocationSubject }],
@@ -124,9 +121,8 @@ export class Console {
     const route = ROUTES.get(path) ?? {};
     const canGet = route.get !== undefined || path === '/sign-in';
     const canPost = route.post !== undefined || this.#signIn.hasForm(path);
-    const isBackground = route.isBackground === true;
     if (!canGet && !canPost) return createNotice(404, 'Page not found', 'The console has no such page.');
-    if (isBackground ? !isFromConsole(received) : !isNavigation(request.headers))
+    if (!isNavigation(request.headers))
       return createNotice(403, 'Request not accepted', 'Open the console in its own browser window.');
     if (method === 'POST' && canPost) return this.#submitForm(received, route);
     if ((method !== 'GET' && method !== 'HEAD') || !canGet) {
@@ -134,12 +130,10 @@ export class Console {
       return createNotice(405, 'Method not allowed', 'Use the links and buttons of the console.', { allow });
     }
     if (route.get === undefined) return this.#signIn.showPage(received);
-    const identity = this.#signIn.findIdentity(received, !isBackground);
+    const identity = this.#signIn.findIdentity(received);
     if (identity === undefined)
-      return isBackground
-        ? createReply(401)
-        : createReply(303, { location: urlFor('/sign-in', { next: getReturnUrl(received) }) });
-    if (path === '' || isBackground) await this.#sampleIfDue(true);
+      return createReply(303, { location: urlFor('/sign-in', { next: getReturnUrl(received) }) });
+    if (path === '') await this.#sampleIfDue(true);
     const consoleRequest = this.#createRequest(received, identity);
     return toReply(consoleRequest, path, await route.get(consoleRequest));
   }
@@ -157,7 +151,7 @@ export class Console {
     if (!this.#signIn.isValidFormToken(received, fields, getSubject?.(fields))) return FORM_REJECTED;
     const signInReply = this.#signIn.submit(received, fields);
     if (signInReply !== undefined) return signInReply;
-    const identity = this.#signIn.findIdentity(received, true);
+    const identity = this.#signIn.findIdentity(received);
     if (identity === undefined || post === undefined) return createReply(303, { location: urlFor('/sign-in') });
     if (identity.role !== 'operator') return createPageReply(READ_ONLY);
     const request = this.#createRequest(received, identity);
@@ -200,6 +194,5 @@ const FORM_REJECTED = createNotice(
 
 function toReply(request: ConsoleRequest, path: ConsolePath, response: ConsoleResponse): Reply {
   if ('redirect' in response) return createReply(303, { location: response.redirect });
-  if ('fragment' in response) return createAsset('text/html', response.fragment.markup);
   return createPageReply(response, {}, { request, path });
 }

@@ -39,7 +39,6 @@ export interface ConsoleDeps {
 /** Paths of pages and form actions below `/console`. */
 export type ConsolePath =
   | ''
-  | '/figures'
   | '/grants'
   | '/grant'
   | '/revoke'
@@ -58,8 +57,7 @@ export interface ConsolePage {
   readonly body: Markup;
 }
 
-/** A fragment has no layout around it. */
-export type ConsoleResponse = ConsolePage | { readonly fragment: Markup } | { readonly redirect: string };
+export type ConsoleResponse = ConsolePage | { readonly redirect: string };
 
 /** A request of a signed-in operator or viewer. */
 export interface ConsoleRequest {

@@ -1,8 +1,10 @@
 import type { Snapshot } from '../observability/metric-registry.ts';
 import { METRICS, type MetricName } from '../observability/metric-table.ts';
 
+type Labels = Readonly<Record<string, string>>;
+
 interface LabelledSample {
-  readonly labels: Readonly<Record<string, string>>;
+  readonly labels: Labels;
   readonly value: number;
 }
 
@@ -18,16 +20,20 @@ export type Counts = ReadonlyMap<string, number>;
 
 export const sumCounts = (counts: Counts): number => counts.values().reduce((sum, count) => sum + count, 0);
 
-/** Sums by name. */
-export function addCounts(counts: Iterable<readonly [name: string, count: number]>): Counts {
+/** Sums by one label. */
+export function sumBy(
+  snapshot: Snapshot,
+  name: MetricName,
+  label: string,
+  isCounted: (labels: Labels) => boolean = () => true,
+): Counts {
   const sums = new Map<string, number>();
-  for (const [name, count] of counts) sums.set(name, (sums.get(name) ?? 0) + count);
+  for (const { labels, value } of readSamples(snapshot, name)) {
+    const key = labels[label] ?? '';
+    if (isCounted(labels)) sums.set(key, (sums.get(key) ?? 0) + value);
+  }
   return sums;
 }
-
-/** Sums by one label. */
-export const sumBy = (snapshot: Snapshot, name: MetricName, label: string): Counts =>
-  addCounts(readSamples(snapshot, name).map(({ labels, value }) => [labels[label] ?? '', value]));
 
 /** The counts per bucket of a histogram, over all its series. */
 function readBuckets(snapshot: Snapshot, name: MetricName): readonly number[] {
@@ -40,7 +46,7 @@ function readBuckets(snapshot: Snapshot, name: MetricName): readonly number[] {
 }
 
 /** `rule="a",code="200"`, as in the Prometheus text format. */
-function parseLabels(text: string): Readonly<Record<string, string>> {
+function parseLabels(text: string): Labels {
   return Object.fromEntries(
     [...text.matchAll(/([a-z_]+)="((?:[^"\\]|\\.)*)"/g)].map(([, name = '', value = '']) => [
       name,
@@ -71,11 +77,8 @@ export function computeQuantile(
   return bounds.at(-1);
 }
 
-/** What happened between two samples. */
-export interface Interval {
-  /** End, in seconds since 1970. */
-  readonly time: number;
-  readonly seconds: number;
+/** What happened since the start of a process, or between two samples. */
+interface Totals {
   /** Requests by decision. */
   readonly decisions: Counts;
   /** Refused and failed requests by reason. */
@@ -86,79 +89,60 @@ export interface Interval {
   readonly tokens: Counts;
   readonly revocations: number;
 }
-
-type Totals = Omit<Interval, 'seconds'>;
+export type Interval = Totals & { readonly seconds: number };
+type Sample = Totals & { readonly time: number };
 
 const LATENCY = 'gatehouse_http_request_duration_seconds';
-const LATENCY_BOUNDS = METRICS[LATENCY].buckets;
+const HISTORY_SECONDS = 60;
 
-export const HISTORY_SECONDS = 3_600;
-const MAX_INTERVALS = HISTORY_SECONDS / 4;
-
-/** The last hour of the metrics of all processes, in memory. */
+/** The last minute of the metrics of all processes, in memory. */
 export class History {
-  readonly #intervals: Interval[] = [];
-  #last: Totals | undefined;
+  /** Oldest first. The first one is the last before the minute, if there is one. */
+  #samples: readonly Sample[] = [];
   /** The last sample. */
   latest: Snapshot = {};
 
   /** Time of the last sample. */
   get sampledAt(): number | undefined {
-    return this.#last?.time;
+    return this.#samples.at(-1)?.time;
   }
 
   add(snapshot: Snapshot, time: number): void {
-    const totals = readTotals(snapshot, time);
-    const last = this.#last;
-    this.#last = totals;
     this.latest = snapshot;
-    // A clock that was set back begins a new interval.
-    if (last === undefined || time <= last.time) return;
-    this.#intervals.push(subtract(totals, last));
-    while (this.#intervals.length > MAX_INTERVALS || (this.#intervals[0]?.time ?? time) < time - HISTORY_SECONDS)
-      this.#intervals.shift();
+    // A clock that was set back begins a new history.
+    const earlier = this.#samples.filter((sample) => sample.time < time);
+    const first = earlier.findLastIndex((sample) => sample.time <= time - HISTORY_SECONDS);
+    this.#samples = [...earlier.slice(Math.max(0, first)), { time, ...readTotals(snapshot) }];
   }
 
-  /** The last `seconds`, in `count` parts of equal length; undefined where nothing is known. */
-  parts(now: number, seconds: number, count: number): readonly (Interval | undefined)[] {
-    const start = now - seconds;
-    const length = seconds / count;
-    const ends = Map.groupBy(this.#intervals, ({ time }) => Math.ceil((time - start) / length) - 1);
-    return Array.from({ length: count }, (_, at) => {
-      const middle = start + (at + 0.5) * length;
-      // An interval may be longer than a part.
-      return (
-        combine(ends.get(at) ?? []) ??
-        this.#intervals.find((interval) => interval.time >= middle && interval.time - interval.seconds < middle)
-      );
-    });
-  }
-
-  /** Everything of the last `seconds`. */
-  total(now: number, seconds: number): Interval | undefined {
-    return combine(this.#intervals.filter(({ time }) => time > now - seconds));
+  /** Undefined until there are two samples. */
+  getLastMinute(): Interval | undefined {
+    const [first] = this.#samples;
+    const last = this.#samples.at(-1);
+    if (first === undefined || last === undefined || first === last) return undefined;
+    return {
+      seconds: last.time - first.time,
+      decisions: subtractCounts(last.decisions, first.decisions),
+      refusals: subtractCounts(last.refusals, first.refusals),
+      latency: last.latency.map((count, at) => difference(count, first.latency[at] ?? 0)),
+      tokens: subtractCounts(last.tokens, first.tokens),
+      revocations: difference(last.revocations, first.revocations),
+    };
   }
 }
 
 export const quantileOf = ({ latency }: Interval, quantile: number): number | undefined =>
-  computeQuantile(latency, LATENCY_BOUNDS, quantile);
+  computeQuantile(latency, METRICS[LATENCY].buckets, quantile);
 
-function readTotals(snapshot: Snapshot, time: number): Totals {
-  const isRefusal = /decision="(?:refused|failed)"/;
-  const refused: Snapshot = {
-    gatehouse_auth_decisions_total: (snapshot.gatehouse_auth_decisions_total ?? []).filter(([labels]) =>
-      isRefusal.test(labels),
-    ),
-  };
-  return {
-    time,
-    decisions: sumBy(snapshot, 'gatehouse_auth_decisions_total', 'decision'),
-    refusals: sumBy(refused, 'gatehouse_auth_decisions_total', 'reason'),
-    latency: readBuckets(snapshot, LATENCY),
-    tokens: sumBy(snapshot, 'gatehouse_tokens_issued_total', 'grant'),
-    revocations: readTotal(snapshot, 'gatehouse_revocations_total') ?? 0,
-  };
-}
+const readTotals = (snapshot: Snapshot): Totals => ({
+  decisions: sumBy(snapshot, 'gatehouse_auth_decisions_total', 'decision'),
+  refusals: sumBy(snapshot, 'gatehouse_auth_decisions_total', 'reason', ({ decision }) =>
+    ['refused', 'failed'].includes(decision ?? ''),
+  ),
+  latency: readBuckets(snapshot, LATENCY),
+  tokens: sumBy(snapshot, 'gatehouse_tokens_issued_total', 'grant'),
+  revocations: readTotal(snapshot, 'gatehouse_revocations_total') ?? 0,
+});
 
 /** Counters of a process that was killed may be missing: no difference is negative. */
 const difference = (next: number, last: number): number => Math.max(0, next - last);
@@ -170,27 +154,3 @@ const subtractCounts = (next: Counts, last: Counts): Counts =>
       .map(([name, count]) => [name, difference(count, last.get(name) ?? 0)] as const)
       .filter(([, count]) => count > 0),
   );
-
-const subtract = (next: Totals, last: Totals): Interval => ({
-  time: next.time,
-  seconds: next.time - last.time,
-  decisions: subtractCounts(next.decisions, last.decisions),
-  refusals: subtractCounts(next.refusals, last.refusals),
-  latency: next.latency.map((count, at) => difference(count, last.latency[at] ?? 0)),
-  tokens: subtractCounts(next.tokens, last.tokens),
-  revocations: difference(next.revocations, last.revocations),
-});
-
-function combine(intervals: readonly Interval[]): Interval | undefined {
-  const last = intervals.at(-1);
-  if (last === undefined) return undefined;
-  return {
-    time: last.time,
-    seconds: intervals.reduce((sum, { seconds }) => sum + seconds, 0),
-    decisions: addCounts(intervals.flatMap(({ decisions }) => [...decisions])),
-    refusals: addCounts(intervals.flatMap(({ refusals }) => [...refusals])),
-    latency: last.latency.map((_, at) => intervals.reduce((sum, { latency }) => sum + (latency[at] ?? 0), 0)),
-    tokens: addCounts(intervals.flatMap(({ tokens }) => [...tokens])),
-    revocations: intervals.reduce((sum, { revocations }) => sum + revocations, 0),
-  };
-}

@@ -1,22 +1,11 @@
 import type { CheckResult } from '../admin/listener.ts';
-import { largest } from '../lib/extremes.ts';
 import type { GatewayStatus, IssuerState, IssuerStatus } from '../observability/gateway-status.ts';
 import { html, type Markup } from '../pages/views/html.ts';
 import { Fault } from '../ports/fault.ts';
 import type { ReplicaStatus } from '../ports/store.ts';
 import { renderConfigurationNotice } from './configuration.ts';
 import { type ConsoleHandler, type ConsoleRequest, urlFor } from './context.ts';
-import {
-  addCounts,
-  HISTORY_SECONDS,
-  type Interval,
-  quantileOf,
-  readSamples,
-  readTotal,
-  sumBy,
-  sumCounts,
-} from './history.ts';
-import { type Chart, renderChart, type Series } from './views/chart.ts';
+import { type Interval, quantileOf, readSamples, readTotal, sumBy, sumCounts } from './history.ts';
 import {
   formatDuration,
   formatNumber,
@@ -27,58 +16,23 @@ import {
   type Tone,
 } from './views/format.ts';
 
-const RANGES = {
-  '15m': { seconds: 900, text: '15 minutes' },
-  '1h': { seconds: HISTORY_SECONDS, text: '1 hour' },
-};
-export const readRange = ({ query }: ConsoleRequest): keyof typeof RANGES =>
-  query.get('range') === '1h' ? '1h' : '15m';
-
-/** Points of a chart; fewer for rare events. */
-const PARTS = 180;
-const FEW_PARTS = 60;
-const MINUTE = 60;
-
 export const showOverview: ConsoleHandler = async (request) => {
-  const range = readRange(request);
+  const { deps, history, runChecks } = request;
+  const [checks, replicas, status] = await Promise.all([runChecks(), readReplicas(deps), deps.getStatus()]);
+  const issuers = listShownIssuers(request, status);
   return {
     title: 'Overview',
     body: html`<div class="title">
 <h1>Overview</h1>
-<div class="controls"><span id="refresh-state" role="status"></span>
-<button class="quiet" id="pause" type="button" hidden>Pause</button>
-<span>${Object.entries(RANGES).map(([name, { text }]) => html`<a href="${urlFor('', { range: name })}"${name === range && { markup: ' aria-current="true"' }}>${text}</a> `)}</span></div>
+<a href="${urlFor('')}">Refresh</a>
 </div>
-<div id="figures" data-source="${urlFor('/figures', { range })}">
-${await renderFigures(request)}
-</div>`,
-  };
-};
-
-/** The part that the script refreshes. */
-export const showFigures: ConsoleHandler = async (request) => ({ fragment: await renderFigures(request) });
-
-async function renderFigures(request: ConsoleRequest): Promise<Markup> {
-  const { deps, history, runChecks } = request;
-  const { seconds, text } = RANGES[readRange(request)];
-  const now = deps.now();
-  const [checks, replicas, status] = await Promise.all([runChecks(), readReplicas(deps), deps.getStatus()]);
-  const issuers = listShownIssuers(request, status);
-  const period: Period = { text, minute: history.total(now, MINUTE), whole: history.total(now, seconds) };
-  const parts = history.parts(now, seconds, PARTS);
-  const fewParts = history.parts(now, seconds, FEW_PARTS);
-  return html`${renderConfigurationNotice(request, status)}${renderIssuerNotice(issuers)}${renderIntrospectionNotice(status)}${renderTiles(request, period, checks, replicas !== undefined)}
-<div class="charts">
-${renderRequests(parts, period)}
-${renderLatency(parts, period)}
-${renderRefusals(fewParts, period)}
-${renderGrants(fewParts, period)}
-</div>
+${renderConfigurationNotice(request, status)}${renderIssuerNotice(issuers)}${renderIntrospectionNotice(status)}${renderTiles(request, history.getLastMinute(), checks, replicas !== undefined)}
 ${renderUpstreams(request)}
 ${renderIssuers(issuers)}
 ${renderExpiries(request)}
-${renderReplicas(replicas)}`;
-}
+${renderReplicas(replicas)}`,
+  };
+};
 
 /** The keys of an issuer are fetched or in a file. */
 type ShownIssuer = IssuerStatus | { readonly name: string; readonly state: 'in file' };
@@ -106,121 +60,17 @@ async function readReplicas({ listReplicas }: ConsoleRequest['deps']): Promise<R
   }
 }
 
-type Parts = readonly (Interval | undefined)[];
-
-const EMPTY = 'No data yet: the first values appear within ten seconds.';
-
-/** The period that the charts show: its name, its last minute, and all of it. */
-interface Period {
-  readonly text: string;
-  readonly minute: Interval | undefined;
-  readonly whole: Interval | undefined;
-}
-
-/** Events per second or minute. The legend has counts, which are easier to understand than small rates. */
-const toSeries = (
-  name: string,
-  parts: Parts,
-  unit: number,
-  { text, minute, whole }: Period,
-  count: (interval: Interval) => number,
-): Series => ({
-  name,
-  values: parts.map((part) => part && (count(part) / part.seconds) * unit),
-  legend: whole && [
-    formatNumber(minute === undefined ? 0 : count(minute)),
-    `in the last minute, ${formatNumber(count(whole))} in ${text}`,
-  ],
-});
-
-const renderPeriodChart = ({ text }: Period, chart: Partial<Chart> & Pick<Chart, 'id' | 'title' | 'series'>): Markup =>
-  renderChart({ format: formatNumber, start: `${text} ago`, empty: EMPTY, ...chart });
-
-const sumOf = (interval: Interval, ...decisions: readonly string[]): number =>
-  decisions.reduce((sum, decision) => sum + (interval.decisions.get(decision) ?? 0), 0);
-
-function renderRequests(parts: Parts, period: Period): Markup {
-  const isBusy = parts.some((part) => part !== undefined && sumCounts(part.decisions) >= part.seconds);
-  const toRequests = (name: string, ...decisions: readonly string[]): Series =>
-    toSeries(name, parts, isBusy ? 1 : MINUTE, period, (part) => sumOf(part, ...decisions));
-  const wouldRefuse = toRequests('would refuse (report-only)', 'would_refuse');
-  return renderPeriodChart(period, {
-    id: 'requests',
-    title: `Requests per ${isBusy ? 'second' : 'minute'}, by decision`,
-    series: [
-      toRequests('forwarded', 'forwarded'),
-      toRequests('refused', 'refused'),
-      toRequests('served by gatehouse', 'allowed', 'handled', 'none'),
-      toRequests('failed', 'failed'),
-      ...(wouldRefuse.values.some((value) => value !== undefined && value > 0) ? [wouldRefuse] : []),
-    ],
-  });
-}
-
-function renderLatency(parts: Parts, period: Period): Markup {
-  const quantile = (name: string, share: number): Series => {
-    const values = parts.map((part) => part && quantileOf(part, share));
-    const known = values.filter((value) => value !== undefined);
-    const last = known.at(-1);
-    const most = largest(known, 0);
-    return {
-      name,
-      values,
-      legend: last === undefined ? undefined : [formatSeconds(last), `now, at most ${formatSeconds(most)}`],
-    };
-  };
-  return renderPeriodChart(period, {
-    id: 'latency',
-    title: 'Latency of all requests',
-    series: [quantile('half of them within', 0.5), quantile('95% within', 0.95), quantile('99% within', 0.99)],
-    format: formatSeconds,
-    empty: parts.some((part) => part !== undefined) ? 'No requests.' : EMPTY,
-  });
-}
-
-const SHOWN_REASONS = 5;
-
-function renderRefusals(parts: Parts, period: Period): Markup {
-  const totals = addCounts(parts.flatMap((part) => [...(part?.refusals ?? [])]));
-  const reasons = [...totals].toSorted(([, a], [, b]) => b - a).map(([reason]) => reason);
-  const shown = reasons.slice(0, SHOWN_REASONS);
-  const rest = reasons.slice(SHOWN_REASONS);
-  const countRest = (part: Interval): number => rest.reduce((sum, reason) => sum + (part.refusals.get(reason) ?? 0), 0);
-  return renderPeriodChart(period, {
-    id: 'refusals',
-    title: 'Refusals per minute, by reason',
-    series: [
-      ...shown.map((reason) =>
-        toSeries(reason.replaceAll('_', ' '), parts, MINUTE, period, (part) => part.refusals.get(reason) ?? 0),
-      ),
-      ...(rest.length > 0 ? [toSeries(`${rest.length} others`, parts, MINUTE, period, countRest)] : []),
-    ],
-    empty: parts.some((part) => part !== undefined) ? 'No request was refused.' : EMPTY,
-  });
-}
-
-function renderGrants(parts: Parts, period: Period): Markup {
-  return renderPeriodChart(period, {
-    id: 'grants',
-    title: 'Grants per minute',
-    series: [
-      toSeries('issued', parts, MINUTE, period, ({ tokens }) => sumCounts(tokens) - (tokens.get('refresh') ?? 0)),
-      toSeries('revoked', parts, MINUTE, period, ({ revocations }) => revocations),
-      toSeries('refreshed', parts, MINUTE, period, ({ tokens }) => tokens.get('refresh') ?? 0),
-    ],
-  });
-}
-
 function renderTiles(
   { deps, history: { latest } }: ConsoleRequest,
-  { minute }: Period,
+  minute: Interval | undefined,
   checks: readonly CheckResult[],
   hasReplicas: boolean,
 ): Markup {
   const problems = checks.filter(({ problem }) => problem !== undefined);
-  const requests = minute === undefined ? undefined : sumCounts(minute.decisions);
-  const refused = minute && sumOf(minute, 'refused');
-  const failed = minute && sumOf(minute, 'failed');
+  const requests = minute && sumCounts(minute.decisions);
+  const refused = minute && (minute.decisions.get('refused') ?? 0);
+  const failed = minute?.decisions.get('failed') ?? 0;
+  const refreshed = minute?.tokens.get('refresh') ?? 0;
   const p95 = minute && quantileOf(minute, 0.95);
   const p99 = minute && quantileOf(minute, 0.99);
   const startedAt = readTotal(latest, 'process_start_time_seconds');
@@ -234,8 +84,9 @@ ${renderTile(
     : problems.map(({ name, problem }) => `${name}: ${problem}`).join('; '),
 )}
 ${renderTile('Requests', formatOptional(requests), `in the last minute${describeRate(requests, minute)}`)}
-${renderTile('Refused', formatOptional(refused), `of them${describeShare(refused, requests)}; ${failed ? `${formatNumber(failed)} failed` : 'none failed'}`)}
+${renderTile('Refused', formatOptional(refused), `of them${describeShare(refused, requests)}; ${failed > 0 ? formatNumber(failed) : 'none'} failed${describeReasons(minute)}`)}
 ${renderTile('Latency', p95 === undefined ? '–' : formatSeconds(p95), p99 === undefined ? 'no request in the last minute' : `95% of requests take less; 99%: ${formatSeconds(p99)}`)}
+${renderTile('Grants', formatOptional(minute && sumCounts(minute.tokens) - refreshed), `issued in the last minute; ${formatNumber(refreshed)} refreshed, ${formatNumber(minute?.revocations ?? 0)} revoked`)}
 ${renderTile('In progress', formatNumber(readTotal(latest, 'gatehouse_http_requests_in_flight') ?? 0), `requests, on ${formatNumber(readTotal(latest, 'gatehouse_connections') ?? 0)} open connections`)}
 ${renderTile('Workers', formatNumber(readTotal(latest, 'gatehouse_workers') ?? 0), `event loop delay ${formatSeconds(readTotal(latest, 'gatehouse_event_loop_lag_seconds') ?? 0)}`)}
 ${hasReplicas && renderTile('Revocation lag', lag === undefined ? '–' : formatSeconds(lag), 'since all were known')}
@@ -252,6 +103,15 @@ const describeShare = (count = 0, total = 0): string => {
   const percent = Math.round((100 * count) / total);
   return count === 0 ? '' : ` (${percent < 1 ? 'less than 1' : percent} %)`;
 };
+
+const SHOWN_REASONS = 3;
+
+/** The most frequent reasons. */
+function describeReasons(minute: Interval | undefined): string {
+  const reasons = [...(minute?.refusals ?? [])].toSorted(([, a], [, b]) => b - a).slice(0, SHOWN_REASONS);
+  const texts = reasons.map(([reason, count]) => `${reason.replaceAll('_', ' ')}: ${formatNumber(count)}`);
+  return texts.length === 0 ? '' : `; ${texts.join(', ')}`;
+}
 
 const renderTile = (name: string, value: Markup | string, note: string): Markup =>
   html`<div><dt>${name}</dt><dd>${value}<small>${renderText(note)}</small></dd></div>`;
@@ -290,11 +150,7 @@ function renderUpstreams({ history: { latest } }: ConsoleRequest): Markup {
     sumBy(latest, 'gatehouse_upstream_targets', 'upstream'),
     sumBy(latest, 'gatehouse_upstream_pending', 'upstream'),
     sumBy(latest, 'gatehouse_upstream_requests_total', 'upstream'),
-    addCounts(
-      readSamples(latest, 'gatehouse_upstream_requests_total')
-        .filter(({ labels }) => labels['code'] === '5xx')
-        .map(({ labels, value }) => [labels['upstream'] ?? '', value]),
-    ),
+    sumBy(latest, 'gatehouse_upstream_requests_total', 'upstream', ({ code }) => code === '5xx'),
     sumBy(latest, 'gatehouse_upstream_errors_total', 'upstream'),
   ] as const;
   return renderTable({

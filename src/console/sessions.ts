@@ -5,7 +5,7 @@ interface StoredSession {
   /** Digest of the token or the certificate of the sign-in. */
   readonly credential: string;
   readonly startedAt: number;
-  usedAt: number;
+  readonly usedAt: number;
 }
 
 interface ConsoleSessionsOptions {
@@ -49,15 +49,14 @@ export class ConsoleSessions {
     return value;
   }
 
-  /** The credential of a session that has not ended. `isActivity`: the operator did something, so the idle time restarts. */
-  find(value: string, isActivity: boolean): string | undefined {
+  /** The credential of a session that has not ended. Its idle time restarts. */
+  find(value: string): string | undefined {
     const id = hash('sha256', value);
     const session = this.#sessions.get(id);
     if (session === undefined) return undefined;
     this.#sessions.delete(id);
     if (this.#isExpired(session)) return undefined;
-    if (isActivity) session.usedAt = this.#options.now();
-    this.#sessions.set(id, session);
+    this.#sessions.set(id, { ...session, usedAt: this.#options.now() });
     return session.credential;
   }
 

@@ -56,9 +56,9 @@ export class ConsoleSignIn {
   }
 
   /** The credential is checked for every request: it may have been replaced since the sign-in. */
-  findIdentity(received: BrowserRequest, isActivity: boolean): AdminIdentity | undefined {
+  findIdentity(received: BrowserRequest): AdminIdentity | undefined {
     const { credentials } = this.#options;
-    const credential = received.cookie === undefined ? undefined : this.#sessions.find(received.cookie, isActivity);
+    const credential = received.cookie === undefined ? undefined : this.#sessions.find(received.cookie);
     if (credential === undefined) return undefined;
     const certificate = authenticateCertificate(received.request, credentials);
     if (certificate?.credential === credential) return certificate;
@@ -161,7 +161,7 @@ ${acceptsCertificates && certificate === undefined && html`<p class="hint">To si
   }
 
   #signOut(received: BrowserRequest): Reply {
-    const identity = this.findIdentity(received, false);
+    const identity = this.findIdentity(received);
     if (received.cookie !== undefined) this.#sessions.end(received.cookie);
     if (identity !== undefined) this.#recordAction('console_sign_out', received, identity);
     return createReply(303, { location: urlFor('/sign-in'), 'set-cookie': formatCookie(received, '', 0) });

@@ -111,7 +111,7 @@ test('a page on another port of the host can neither read, frame nor submit the 
   try {
     await signInWithBrowser(harness, page);
     await page.goto(`http://127.0.0.1:${port}/`);
-    for (const path of ['/console', '/console/figures', '/console/console.js', '/metrics'])
+    for (const path of ['/console', '/console/console.js', '/metrics'])
       expect([path, await page.evaluate(fetchText, `${url}${path}`)]).toEqual([path, 'not readable']);
     const popup = page.waitForEvent('popup');
     expect(await page.evaluate(openWindowAndRead, `${url}/console`)).not.toContain('Overview');

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { axeViolations, type BrowserWindow, DESKTOP, openChromium, openWindow } from '../support/chromium.ts';
 import { type ConsoleHarness, readGrantId, startConsole } from '../support/console-harness.ts';
 import { signInWithBrowser } from '../support/console-states.ts';
+import { waitForNavigation } from '../support/page-states.ts';
 import { until } from '../support/until.ts';
 
 let browser: Browser;
@@ -74,43 +75,18 @@ test('a script that got into a page does not run', async () => {
   expect(window.consoleErrors.splice(0).join(' ')).toContain('Content Security Policy');
 });
 
-test('figures refresh by themselves until they are paused', async () => {
+test('the overview shows the latest figures when it is opened again', async () => {
   await signInWithBrowser(harness, page);
-  const state = page.locator('#refresh-state');
-  expect(await state.textContent()).toBe('Refreshed every 5 seconds');
-  await page.waitForResponse(/\/console\/figures/);
-  await page.getByRole('button', { name: 'Pause' }).click();
-  expect(await state.textContent()).toBe('Paused');
+  await waitForNavigation(page, () => page.getByRole('link', { name: 'Refresh' }).click());
   expect(await page.getByRole('heading', { name: 'Upstreams' }).count()).toBe(1);
   expect(await axeViolations(page)).toEqual([]);
   expect(window.consoleErrors).toEqual([]);
 });
 
-test('a refresh that fails after a click on Pause does not change the displayed state', async () => {
-  const other = await openWindow(browser, DESKTOP);
-  try {
-    await signInWithBrowser(harness, other.page);
-    const paused = Promise.withResolvers<void>();
-    await other.page.route(/\/console\/figures/, async (route) => {
-      await paused.promise;
-      await route.abort();
-    });
-    await other.page.waitForRequest(/\/console\/figures/);
-    await other.page.getByRole('button', { name: 'Pause' }).click();
-    const failed = other.page.waitForEvent('requestfailed');
-    paused.resolve();
-    await failed;
-    // The script has handled the failure before the response to a later request.
-    await other.page.evaluate(() => fetch('/console/console.js').then((response) => response.text()));
-    expect(await other.page.locator('#refresh-state').textContent()).toBe('Paused');
-  } finally {
-    await other.close();
-  }
-});
-
 test('an operator whose token was replaced is asked to sign in again', async () => {
   await signInWithBrowser(harness, page);
   await window.context.clearCookies();
+  await page.getByRole('link', { name: 'Refresh' }).click();
   await page.getByLabel('Admin token').waitFor();
   expect(window.consoleErrors).toEqual([]);
 });

@@ -15,7 +15,7 @@ test('an interval has the difference of two samples', () => {
   const history = new History();
   history.add(requests(10), 100);
   history.add(requests(30, 4), 110);
-  const total = history.total(110, 60);
+  const total = history.getLastMinute();
   expect(total?.seconds).toBe(10);
   expect(Object.fromEntries(total?.decisions ?? [])).toEqual({ forwarded: 20, refused: 4 });
   expect(Object.fromEntries(total?.refusals ?? [])).toEqual({ token_missing: 4 });
@@ -25,26 +25,19 @@ test('counters that went back, as after a killed worker, and clocks that were se
   const history = new History();
   history.add(requests(100), 100);
   history.add(requests(40), 110);
-  expect(history.total(110, 60)?.decisions.size).toBe(0);
+  expect(history.getLastMinute()?.decisions.size).toBe(0);
   history.add(requests(50), 50);
-  expect(history.total(50, 60)?.seconds ?? 0).toBe(10);
+  expect(history.getLastMinute()).toBeUndefined();
   history.add(requests(60), 60);
-  expect(history.total(60, 15)?.decisions.get('forwarded')).toBe(10);
+  expect(history.getLastMinute()?.decisions.get('forwarded')).toBe(10);
 });
 
-test('parts are known wherever an interval covers them, and unknown before the first', () => {
+test('no more than a minute is kept, and the last sample before it', () => {
   const history = new History();
-  for (let time = 0; time <= 60; time += 10) history.add(requests(time), 1_000 + time);
-  const parts = history.parts(1_060, 120, 24);
-  expect(parts.map((part) => (part === undefined ? '-' : '+')).join('')).toBe(`${'-'.repeat(12)}${'+'.repeat(12)}`);
-  const rates = parts.flatMap((part) => (part ? [(part.decisions.get('forwarded') ?? 0) / part.seconds] : []));
-  expect(new Set(rates)).toEqual(new Set([1]));
-});
-
-test('no more than an hour is kept', () => {
-  const history = new History();
-  for (let time = 0; time <= 8_000; time += 4) history.add(requests(time), time);
-  expect(history.total(8_000, 100_000)?.seconds).toBeLessThanOrEqual(3_604);
+  for (let time = 0; time <= 200; time += 8) history.add(requests(time), time);
+  expect(history.getLastMinute()?.seconds).toBe(64);
+  history.add(requests(900), 1_000);
+  expect(history.getLastMinute()?.seconds).toBe(800);
 });
 
 test('quantiles are interpolated as in Prometheus', () => {
@@ -65,7 +58,7 @@ test('figures of several processes are added', async () => {
     metrics.countDecision('forwarded');
   }
   await sample(110);
-  const total = history.total(110, 60);
+  const total = history.getLastMinute();
   expect(total?.decisions.get('forwarded')).toBe(2);
   expect(total && quantileOf(total, 0.5)).toBeGreaterThan(0.01);
 });

@@ -19,7 +19,7 @@ const REJECTED = 'The changed configuration was rejected';
 const RESTART = 'Restart needed';
 const FAILING = 'Tokens cannot be introspected';
 const UNAVAILABLE = 'Keys cannot be fetched';
-const PAGES = ['/console', '/console/figures', '/console/configuration'];
+const PAGES = ['/console', '/console/configuration'];
 
 let folder: ServeFolder;
 let server: ServeProcess;

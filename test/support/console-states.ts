@@ -45,7 +45,7 @@ export async function addTraffic(harness: ConsoleHarness, steps = 40): Promise<v
       await gateway.api('/authsvc/Revoke/Token', ended);
     }
     gateway.clock.advance(20);
-    await operator.get('/console/figures');
+    await operator.get('/console');
   }
   const { refresh_token } = await gateway.grant();
   await gateway.refresh(refresh_token);
@@ -67,7 +67,6 @@ export async function signInWithBrowser(harness: ConsoleHarness, page: Page, tok
   await page.getByRole('heading', { name: 'Overview' }).waitFor();
 }
 
-/** An overview that is still open would reload itself when its session has ended. */
 export async function leaveConsole(page: Page): Promise<void> {
   await page.goto('about:blank');
   await page.context().clearCookies();
@@ -121,7 +120,7 @@ export const CONSOLE_STATES: Readonly<Record<string, ConsoleState>> = {
       await page.getByRole('alert').waitFor();
     },
   },
-  overview: { heading: 'Overview', reach: open('?range=15m') },
+  overview: { heading: 'Overview', reach: open('') },
   'overview-viewer': {
     heading: 'Overview',
     reach: (harness, page) => signInWithBrowser(harness, page, harness.readOnlyToken),

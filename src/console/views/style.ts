@@ -2,11 +2,11 @@ import { DEFAULT_ACCENT, renderColours } from '../../pages/views/style.ts';
 
 /** The stylesheet of the console, with the colours of the pages. */
 export const createStylesheet = (accent: string = DEFAULT_ACCENT): string =>
-  renderColours(accent) + SERIES_COLOURS + RULES;
+  renderColours(accent) + EDGE_COLOURS + RULES;
 
-/** Lines of charts, 3:1 against cards in both schemes (WCAG 2.2, 1.4.11), and the edge of a table where it continues. */
-const SERIES_COLOURS = `:root{--edge:rgba(20,30,45,.28);--s1:#1d5bb8;--s2:#b3261e;--s3:#1b7340;--s4:#8a4fbf;--s5:#a65e00;--s6:#52616f}
-@media (prefers-color-scheme:dark){:root{--edge:rgba(160,180,210,.38);--s1:#7db0ff;--s2:#ff8a80;--s3:#7ddba0;--s4:#c9a2f2;--s5:#e0a93a;--s6:#aab4c0}}
+/** The edge of a table where it continues. */
+const EDGE_COLOURS = `:root{--edge:rgba(20,30,45,.28)}
+@media (prefers-color-scheme:dark){:root{--edge:rgba(160,180,210,.38)}}
 `;
 
 const RULES = `
@@ -64,30 +64,12 @@ button.quiet:hover{background:none;text-decoration-thickness:2px}
 .note.good{border-color:var(--good);background:var(--tint)}
 .title{display:flex;flex-wrap:wrap;align-items:baseline;justify-content:space-between;gap:0 1.5rem;margin:0 0 .75rem}
 .title h1{margin:0}
-.controls{display:flex;flex-wrap:wrap;align-items:center;gap:.25rem 1rem;color:var(--soft);font-size:.9rem}
-.controls a{padding:.4rem 0}
-.controls [aria-current]{color:var(--text);font-weight:600;text-decoration:none}
 .tiles{display:flex;flex-wrap:wrap;gap:.75rem;margin:0;border:0}
 .tiles div{display:flex;flex:1 1 8.5rem;flex-direction:column;gap:0;background:var(--card);border:1px solid var(--line);border-radius:.75rem;padding:.75rem 1rem}
 .tiles dt{min-width:0;color:var(--soft);font-size:.85rem}
 .tiles dd{margin:0;flex:none;font-size:1.35rem;font-weight:600;line-height:1.35;font-variant-numeric:tabular-nums}
 .tiles div:last-child{border-bottom:1px solid var(--line)}
 .tiles small{display:block;font-size:.8rem;font-weight:400;color:var(--soft)}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:.75rem;margin:.75rem 0 0}
-.chart{margin:0;min-width:0}
-figcaption{font-weight:600;margin:0 0 .5rem}
-.plot{display:grid;grid-template-columns:auto 1fr;gap:0 .5rem;color:var(--soft);font-size:.75rem;font-variant-numeric:tabular-nums}
-.axis{display:flex;flex-direction:column;justify-content:space-between;text-align:end;height:9rem;line-height:1}
-.plot svg{display:block;width:100%;height:9rem;overflow:visible}
-.times{grid-column:2;display:flex;justify-content:space-between;padding:.25rem 0 0}
-.grid{stroke:var(--line);stroke-width:1;fill:none;vector-effect:non-scaling-stroke}
-.line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round;vector-effect:non-scaling-stroke}
-.line.s1{stroke:var(--s1)}.line.s2{stroke:var(--s2)}.line.s3{stroke:var(--s3)}.line.s4{stroke:var(--s4)}.line.s5{stroke:var(--s5)}.line.s6{stroke:var(--s6)}
-.line.s3,.line.s6{stroke-dasharray:7 5}.line.s4{stroke-dasharray:2 4}
-.legend{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;margin:.5rem 0 0;padding:0;list-style:none;font-size:.85rem;font-variant-numeric:tabular-nums}
-.legend i{display:inline-block;width:1rem;height:0;margin:0 .35rem 0 0;vertical-align:.25rem;border-top:3px solid}
-.legend .s1{border-color:var(--s1)}.legend .s2{border-color:var(--s2)}.legend .s3{border-color:var(--s3);border-top-style:dashed}.legend .s4{border-color:var(--s4);border-top-style:dotted}.legend .s5{border-color:var(--s5)}.legend .s6{border-color:var(--s6);border-top-style:dashed}
-.empty{display:grid;place-items:center;min-height:10rem;margin:0;color:var(--soft)}
 .scroll{overflow-x:auto;padding:0;background:linear-gradient(90deg,var(--card) 50%,transparent) 0 0/3rem 100% no-repeat local,linear-gradient(270deg,var(--card) 50%,transparent) 100% 0/3rem 100% no-repeat local,linear-gradient(90deg,var(--edge),transparent) 0 0/1.25rem 100% no-repeat,linear-gradient(270deg,var(--edge),transparent) 100% 0/1.25rem 100% no-repeat var(--card)}
 table{width:100%;border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.55rem 1rem;text-align:start;vertical-align:top;border-bottom:1px solid var(--line);overflow-wrap:normal}
@@ -131,8 +113,7 @@ details{margin:0 0 .75rem}
 summary{cursor:pointer;font-weight:600;min-height:2rem}
 .more{margin:1rem 0 0}
 @media (prefers-reduced-motion:no-preference){button,.button{transition:background-color .12s,border-color .12s}}
-@media (forced-colors:active){.line,.legend i{forced-color-adjust:none}}
 @media (max-width:40rem){.settings dt,dt{min-width:7rem}th,td{padding:.5rem .75rem}.account{margin-inline-start:0;width:100%;justify-content:space-between}nav a{padding:.5rem}.search>.small{flex-basis:100%}}
 @media (min-width:64rem){nav{order:0;width:auto}}
-@media print{header,.search,.actions,.controls{display:none}}
+@media print{header,.search,.actions{display:none}}
 `;
