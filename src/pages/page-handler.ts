@@ -8,7 +8,7 @@ import type { Session, Sessions } from './session.ts';
 import type { AttemptLimits } from './throttling/attempt-limits.ts';
 import type { BrowserCookie, Transaction } from './transaction.ts';
 import type { Page } from './views/layout.ts';
-import type { Messages } from './views/messages/english.ts';
+import type { Messages } from './views/messages/languages.ts';
 import type { Theme } from './views/theme.ts';
 
 export interface PageRateLimits {

@@ -48,10 +48,7 @@ test('responses cannot be framed, cached or sniffed, and allow no inline script'
     '/console/console.css',
     '/console/nowhere',
   ]) {
-    const { headers } = await harness.operator.get(
-      path,
-      path.includes('.') ? { 'sec-fetch-site': 'same-origin' } : {},
-    );
+    const { headers } = await harness.operator.get(path, path.includes('.') ? { 'sec-fetch-site': 'same-origin' } : {});
     expect(headers).toMatchObject({
       'cache-control': 'no-store',
       'x-frame-options': 'DENY',

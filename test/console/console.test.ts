@@ -85,7 +85,9 @@ test('the overview has counts in words, not small rates', async () => {
   gateway.clock.advance(61);
   const { text } = await operator.get('/console');
   expect(text).toContain('<dt>Requests</dt><dd>5<small><bdi>in the last minute</bdi></small>');
-  expect(text).toContain('<dt>Refused</dt><dd>1<small><bdi>of them (20 %); none failed; token missing: 1</bdi></small>');
+  expect(text).toContain(
+    '<dt>Refused</dt><dd>1<small><bdi>of them (20 %); none failed; token missing: 1</bdi></small>',
+  );
   // More than one request per second.
   await Promise.all(Array.from({ length: 90 }, () => gateway.api('/files/a', token)));
   gateway.clock.advance(5);

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { englishMessages } from '../../src/pages/views/messages/english.ts';
+import { MESSAGES } from '../../src/pages/views/messages/languages.ts';
 import { describeScope } from '../../src/pages/views/scope-text.ts';
 import { createDeviceClient } from '../support/device-client.ts';
 import { formToken } from '../support/form-browser.ts';
@@ -423,11 +423,11 @@ test('a configuration reload between any two steps does not affect the user', as
 });
 
 test('permissions are described in plain words, each exactly once', () => {
-  expect(describeScope(toScope('my_files:delete,zoom,read,list,x-ray;Notes:read,view;all'), englishMessages)).toEqual([
+  expect(describeScope(toScope('my_files:delete,zoom,read,list,x-ray;Notes:read,view;all'), MESSAGES.en)).toEqual([
     'Use all',
     'See, list and delete my files',
     'Use my files (“x-ray”, “zoom”)',
     'See notes',
   ]);
-  expect(describeScope(toScope('a:constructor'), englishMessages)).toEqual(['Use a (“constructor”)']);
+  expect(describeScope(toScope('a:constructor'), MESSAGES.en)).toEqual(['Use a (“constructor”)']);
 });

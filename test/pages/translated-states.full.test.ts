@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { LANGUAGES } from '../../src/domain/language.ts';
-import { englishMessages } from '../../src/pages/views/messages/english.ts';
+import { MESSAGES } from '../../src/pages/views/messages/languages.ts';
 import { axeViolations, type BrowserWindow, horizontalOverflow, openWindow, PHONE } from '../support/chromium.ts';
 import { getHeading, listOverflowing, STATES, translate } from '../support/page-states.ts';
 import { pagesInBrowser } from './browser-states.ts';
@@ -10,7 +10,7 @@ const listStrings = (value: unknown): readonly string[] => {
   return typeof value === 'object' && value !== null ? Object.values(value).flatMap(listStrings) : [];
 };
 /** Short ones may be the same word in another language. */
-const ENGLISH = new Set(listStrings(englishMessages).filter((text) => text.length > 5));
+const ENGLISH = new Set(listStrings(MESSAGES.en).filter((text) => text.length > 5));
 
 const setting = pagesInBrowser();
 

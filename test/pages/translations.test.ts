@@ -1,20 +1,18 @@
 import { expect, test } from 'vitest';
 import { LANGUAGE_NAMES, LANGUAGES, type Language } from '../../src/domain/language.ts';
-import { MESSAGES } from '../../src/pages/views/messages/languages.ts';
+import { fillIn, MESSAGES } from '../../src/pages/views/messages/languages.ts';
 
 type Texts = ReadonlyMap<string, string>;
 
 const ARGUMENTS = ['⟦first⟧', '⟦second⟧'];
 
-/** All texts of a language by path; functions of texts are called with `ARGUMENTS`. */
+/** All texts of a language by path, with `ARGUMENTS` filled in. */
 function listTexts(language: Language): Texts {
   const texts = new Map<string, string>();
   const visit = (value: unknown, path: string): void => {
-    if (typeof value === 'string') texts.set(path, value);
-    else if (typeof value === 'function') {
-      if (!/\.format(?:List|Date|Time|Ago|In)$/.test(path))
-        texts.set(path, (value as (...values: readonly string[]) => string)(...ARGUMENTS));
-    } else for (const [key, inner] of Object.entries(value as object)) visit(inner, `${path}.${key}`);
+    if (typeof value === 'string') texts.set(path, fillIn(value, ...ARGUMENTS));
+    else if (typeof value === 'object')
+      for (const [key, inner] of Object.entries(value as object)) visit(inner, `${path}.${key}`);
   };
   visit(MESSAGES[language], '');
   return texts;

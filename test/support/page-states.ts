@@ -5,8 +5,7 @@ import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { type Grant, getGrantRecordExpiry } from '../../src/domain/grant.ts';
 import type { Language } from '../../src/domain/language.ts';
-import type { Messages } from '../../src/pages/views/messages/english.ts';
-import { MESSAGES } from '../../src/pages/views/messages/languages.ts';
+import { fillIn, MESSAGES, type Messages } from '../../src/pages/views/messages/languages.ts';
 import { CALLBACK, createPkce } from './code-client.ts';
 import {
   BASE,
@@ -325,7 +324,7 @@ async function openGrants(stage: PageContext, path = '/grants', name = 'alice'):
 async function openRevocation(stage: PageContext): Promise<void> {
   await createGrants(stage.pages);
   await openGrants(stage);
-  await followLink(stage.page, ({ grants }) => grants.formatRevokeLabel('Nightly backup'));
+  await followLink(stage.page, ({ grants }) => fillIn(grants.revokeLabelOf, 'Nightly backup'));
 }
 
 /** Reaches a state and clicks a button. */

@@ -36,6 +36,7 @@ import {
 } from '../transaction.ts';
 import { authorizationPage } from '../views/authorization-pages.ts';
 import { redirectPage } from '../views/device-pages.ts';
+import { fillIn } from '../views/messages/languages.ts';
 import { authorizationNotice, noticePage } from '../views/notice-pages.ts';
 
 export interface AuthorizationContext extends TargetContext {
@@ -174,7 +175,7 @@ function invalidRequest(deps: PageDeps, context: RequestContext, refusal: Refusa
   logRefusal(deps, context, refusal, query);
   const notice = REGISTRATION_REFUSALS.has(reason) ? 'notRegistered' : 'invalid';
   const detail = PAGE_DETAILS[reason] ?? describeAuthorizationError(refusal).error_description;
-  const requestId = deps.messages.authorization.formatRequestId(context.id);
+  const requestId = fillIn(deps.messages.authorization.requestId, context.id);
   return { page: authorizationNotice(deps, notice, 400, `${detail} ${requestId}`) };
 }
 

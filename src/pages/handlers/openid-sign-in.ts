@@ -12,6 +12,7 @@ import type { FormHandler, PageDeps, PageRequest, PageResponse } from '../page-h
 import { Session, withoutSignIn } from '../session.ts';
 import { Transaction } from '../transaction.ts';
 import { getProviderTitle, redirectPage, signInPage } from '../views/device-pages.ts';
+import { fillIn } from '../views/messages/languages.ts';
 import { noticePage, tooManyAttemptsPage } from '../views/notice-pages.ts';
 import { refuseSignIn } from './authorize.ts';
 import { checkRequestPending, createSignedInSession, getNextPath } from './sign-in.ts';
@@ -62,10 +63,10 @@ export const startOpenIdSignIn: FormHandler = async (deps, pageRequest, fields) 
     session: withoutSignIn(pageRequest.session),
     ...(deps.transaction !== undefined && { transaction: deps.transaction }),
   };
-  const { title, formatLead } = deps.messages.redirectToProvider;
-  const lead = formatLead(getProviderTitle(deps.messages, provider));
+  const { title, lead } = deps.messages.redirectToProvider;
+  const text = { title, lead: fillIn(lead, getProviderTitle(deps.messages, provider)) };
   return {
-    page: redirectPage(deps.messages, { title, lead }, url),
+    page: redirectPage(deps.messages, text, url),
     cookies: [deps.pendingSignInCookie.format(pending, PENDING_LIFETIME)],
   };
 };

@@ -7,7 +7,7 @@ import type { Transaction } from '../transaction.ts';
 import { describeRefusal, renderAlert, renderForm, renderName, renderScope, renderSignOut } from './device-pages.ts';
 import { html, isolateText, type Markup, sanitizeText } from './html.ts';
 import type { Page } from './layout.ts';
-import type { Messages } from './messages/english.ts';
+import { fillIn, type Messages } from './messages/languages.ts';
 
 interface AuthorizationView {
   readonly transaction: Transaction;
@@ -61,7 +61,7 @@ function renderUnregistered(
   // A quotation mark would end the quotation, and the rest of the name would look like a sentence of this page.
   const claimedName = sanitizeText(transaction.request.claimedName ?? '', 60).replace(/\p{Quotation_Mark}/gu, '’');
   const text =
-    claimedName === '' ? authorization.unregistered : authorization.formatClaimedName(isolateText(claimedName));
+    claimedName === '' ? authorization.unregistered : fillIn(authorization.claimedName, isolateText(claimedName));
   return html`<p class="note">${renderName(integrationName)} ${text}</p>`;
 }
 
@@ -84,5 +84,5 @@ function describeReturn({ authorization }: Messages, redirectUri: string): strin
   if (target.kind === 'web') return target.host;
   return target.kind === 'loopback'
     ? authorization.loopback
-    : authorization.formatApp(sanitizeText(target.scheme, 100));
+    : fillIn(authorization.app, sanitizeText(target.scheme, 100));
 }

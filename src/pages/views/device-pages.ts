@@ -9,7 +9,7 @@ import { getFormSubject, type PageDeps, type PagePath, type PageRequest } from '
 import type { Session } from '../session.ts';
 import { html, type Markup, sanitizeText } from './html.ts';
 import type { Page } from './layout.ts';
-import type { Messages } from './messages/english.ts';
+import { fillIn, type Messages } from './messages/languages.ts';
 import { describeScope } from './scope-text.ts';
 
 /** The field of the CSRF token. */
@@ -40,7 +40,7 @@ export const renderAlert = (text: string): Markup => html`<p class="note bad" ro
 export const renderName = (text: string): Markup => html`<strong><bdi>${sanitizeText(text)}</bdi></strong>`;
 
 const renderProgress = (messages: Messages, current: number): Markup =>
-  html`<p class="step"><span class="bar" aria-hidden="true">${[1, 2, 3].map((step) => html`<i${step <= current && html` class="on"`}></i>`)}</span>${messages.formatStep(current, 3)}</p>`;
+  html`<p class="step"><span class="bar" aria-hidden="true">${[1, 2, 3].map((step) => html`<i${step <= current && html` class="on"`}></i>`)}</span>${fillIn(messages.step, current, 3)}</p>`;
 
 const renderMyGrantsLink = ({ messages, urlFor }: PageDeps): Markup =>
   html`<a class="quiet" href="${urlFor('/grants')}">${messages.grants.title}</a>`;
@@ -60,7 +60,7 @@ export function codePage(
 `;
   return {
     status: problem === undefined ? 200 : 400,
-    title: problem === undefined ? code.title : messages.errorTitle(code.title),
+    title: problem === undefined ? code.title : fillIn(messages.errorTitle, code.title),
     body: html`${renderProgress(messages, 1)}
 <h1>${code.title}</h1>
 <p>${prefilled === true ? code.leadPrefilled : code.lead}</p>
@@ -89,7 +89,7 @@ export function signInPage(deps: PageDeps, { context, session }: PageRequest, st
     hasPassword && renderForm(deps, session, '/sign-in', renderPasswordFields(messages, state)),
     ...[...deps.providers.values()].map((provider) => {
       const button = html`<input type="hidden" name="provider" value="${provider.name}">
-<button class="${hasPassword ? 'second' : ''}" type="submit">${signIn.with(getProviderTitle(messages, provider))}</button>`;
+<button class="${hasPassword ? 'second' : ''}" type="submit">${fillIn(signIn.with, getProviderTitle(messages, provider))}</button>`;
       return renderForm(deps, session, '/openid', button);
     }),
     deps.getCertificate(context) !== undefined &&
@@ -105,7 +105,7 @@ export function signInPage(deps: PageDeps, { context, session }: PageRequest, st
   ].filter((method) => method !== false);
   return {
     status: problem === undefined ? 200 : 403,
-    title: problem === undefined ? signIn.title : messages.errorTitle(signIn.title),
+    title: problem === undefined ? signIn.title : fillIn(messages.errorTitle, signIn.title),
     body: html`${isDeviceFlow && renderProgress(messages, 2)}
 <h1>${signIn.title}</h1>
 <p>${signIn[lead]}</p>
@@ -195,7 +195,7 @@ export function describeRefusal({ messages, theme }: PageDeps, refusal: Refusal)
     const text = excess.ok
       ? describeScope(excess.value, messages, theme.permissions).join(messages.separator)
       : sanitizeText(refusal.excess, 200);
-    return notAllowed.scope(text);
+    return fillIn(notAllowed.scope, text);
   }
   if (reason === 'identity_disabled') return notAllowed.disabled;
   if (reason === 'client_unknown' || reason === 'device_flow_disabled' || reason === 'target_invalid')

@@ -6,6 +6,7 @@ import type { Session } from '../session.ts';
 import { renderDate, renderForm, renderName, renderSignOut } from './device-pages.ts';
 import { html, isolateText, type Markup, sanitizeText } from './html.ts';
 import type { Page } from './layout.ts';
+import { fillIn } from './messages/languages.ts';
 import { describeScope } from './scope-text.ts';
 
 interface GrantsView {
@@ -27,8 +28,8 @@ export function grantsPage(deps: PageDeps, session: Session, view: GrantsView): 
     status: 200,
     title: text.title,
     body: html`<h1>${text.title}</h1>
-${view.revokedName !== undefined && html`<p class="note good" role="status">${messages.revoke.done(isolateText(view.revokedName))}</p>`}
-${view.pendingName !== undefined && html`<p class="note good" role="status">${text.pending(isolateText(view.pendingName))}</p>`}
+${view.revokedName !== undefined && html`<p class="note good" role="status">${fillIn(messages.revoke.done, isolateText(view.revokedName))}</p>`}
+${view.pendingName !== undefined && html`<p class="note good" role="status">${fillIn(text.pending, isolateText(view.pendingName))}</p>`}
 ${(view.pendingName === undefined || !isEmpty) && html`<p>${isEmpty ? text.none : text.lead}</p>`}
 ${view.grants.map((grant) => renderGrant(deps, grant))}
 ${view.nextCursor !== undefined && html`<a class="button second" href="${deps.urlFor('/grants')}?after=${encodeURIComponent(view.nextCursor)}">${text.more}</a>`}
@@ -42,7 +43,7 @@ function renderGrant(deps: PageDeps, grant: Grant): Markup {
   return html`<section class="item" aria-labelledby="g-${grant.id}">
 <h2 id="g-${grant.id}"><bdi>${integrationName}</bdi></h2>
 ${renderGrantDetails(deps, grant)}
-<a class="button second" href="${deps.urlFor('/grant')}?id=${encodeURIComponent(grant.id)}" aria-label="${text.formatRevokeLabel(integrationName)}">${text.revokeLabel}</a>
+<a class="button second" href="${deps.urlFor('/grant')}?id=${encodeURIComponent(grant.id)}" aria-label="${fillIn(text.revokeLabelOf, integrationName)}">${text.revokeLabel}</a>
 </section>
 `;
 }

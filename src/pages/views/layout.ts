@@ -2,7 +2,7 @@ import { LANGUAGE_NAMES, LANGUAGES, localize } from '../../domain/language.ts';
 import { DOCUMENT_HEADERS } from '../../http/document-headers.ts';
 import type { Reply } from '../../http/reply.ts';
 import { html, type Markup, sanitizeText } from './html.ts';
-import type { Messages } from './messages/english.ts';
+import type { Messages } from './messages/languages.ts';
 import type { Theme } from './theme.ts';
 
 export interface Page {

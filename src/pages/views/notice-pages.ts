@@ -3,7 +3,7 @@ import type { Fault } from '../../ports/fault.ts';
 import type { PageDeps, PagePath } from '../page-handler.ts';
 import { html, type Markup } from './html.ts';
 import type { Page } from './layout.ts';
-import type { Messages } from './messages/english.ts';
+import { fillIn, type Messages } from './messages/languages.ts';
 
 type NoticeDeps = Pick<PageDeps, 'messages' | 'urlFor' | 'transaction' | 'offersDevice' | 'theme'>;
 
@@ -95,7 +95,7 @@ export function tooManyAttemptsPage(
   const { title, lead, leadSignIn } = messages.tooManyAttempts;
   const wait = messages.formatIn(seconds);
   return renderNotice(
-    { title, lead: signInUrl === undefined ? lead(wait) : leadSignIn(wait) },
+    { title, lead: fillIn(signInUrl === undefined ? lead : leadSignIn, wait) },
     {
       status: 429,
       retryAfter: seconds,
@@ -141,6 +141,6 @@ export const internalErrorPage = (
   returnTo: PagePath,
 ): Page =>
   renderNotice(
-    { ...internalError, small: internalError.reference(requestId) },
+    { ...internalError, small: fillIn(internalError.reference, requestId) },
     { status: 500, link: { href: urlFor(returnTo), text: tryAgain } },
   );

@@ -1,7 +1,7 @@
 import { type LocalizedText, localize } from '../../domain/language.ts';
 import type { Scope } from '../../domain/scope.ts';
 import { sanitizeText } from './html.ts';
-import type { Messages } from './messages/english.ts';
+import { fillIn, type Messages } from './messages/languages.ts';
 
 type PermissionTexts = ReadonlyMap<string, LocalizedText>;
 
@@ -23,7 +23,7 @@ export function describeScope(
     .flatMap(([resource, permissions]) => {
       const key = resource.toLowerCase();
       const name = sanitizeText(resource.replaceAll('_', ' '));
-      if (permissions.size === 0) return [findText(key) ?? messages.describeBareResource(name)];
+      if (permissions.size === 0) return [findText(key) ?? fillIn(messages.bareResource, name)];
       const sentences: string[] = [];
       const verbs = new Set<string>();
       const others: string[] = [];
@@ -32,10 +32,10 @@ export function describeScope(
         const verb = findVerb(permission, messages);
         if (text !== undefined) sentences.push(text);
         else if (verb !== undefined) verbs.add(verb);
-        else others.push(messages.quote(sanitizeText(permission)));
+        else others.push(fillIn(messages.quote, sanitizeText(permission)));
       }
-      if (verbs.size > 0) sentences.push(messages.describePermissions(messages.formatList([...verbs]), name));
-      if (others.length > 0) sentences.push(messages.describeOtherPermissions(others.join(', '), name));
+      if (verbs.size > 0) sentences.push(fillIn(messages.permissionsOf, messages.formatList([...verbs]), name));
+      if (others.length > 0) sentences.push(fillIn(messages.otherPermissionsOf, others.join(', '), name));
       return sentences;
     })
     .map((sentence) => sentence.charAt(0).toUpperCase() + sentence.slice(1));
