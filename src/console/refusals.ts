@@ -1,7 +1,10 @@
+import type { Refusal } from '../domain/refusal.ts';
 import { parseScope } from '../domain/scope.ts';
+import { REJECTION_FAULTS } from '../domain/token-rejection.ts';
 import type { RecentRefusal } from '../observability/recent-events.ts';
 import { html, type Markup } from '../pages/views/html.ts';
 import { Fault } from '../ports/fault.ts';
+import { type ProxyRefusal, TOKEN_FAULT_DESCRIPTIONS } from '../proxy/policy/refusals.ts';
 import {
   type ConsoleHandler,
   type ConsolePage,
@@ -23,7 +26,6 @@ import {
   renderTime,
 } from './views/format.ts';
 import { noticePage } from './views/layout.ts';
-import { describeReason } from './views/reason-text.ts';
 
 export const showRefusals: ConsoleHandler = async ({ deps, query }) => {
   const text = readSearchText(query);
@@ -149,3 +151,61 @@ const createUnknownPage = (id: string): ConsolePage =>
     `No recent refusal has the request id ${id}. Each process remembers its last 500 refusals, until it exits; search the log for the id.`,
     404,
   );
+
+type Reason = Refusal['reason'] | ProxyRefusal['reason'] | 'upstream_aborted' | 'internal_error';
+
+/** The reasons whose code says too little to an operator. */
+const REASON_TEXTS: Partial<Record<Reason, string>> = {
+  token_missing: 'The request has no access token.',
+  token_invalid: 'The access token is not valid.',
+  insufficient_scope: 'The token does not include the scope that the rule requires.',
+  client_not_allowed: 'The rule is for other clients.',
+  no_rule: 'No rule matches the request.',
+  malformed: 'The request is malformed or ambiguous.',
+  misdirected: 'The request names a host that is not served.',
+  misdirected_connection:
+    'The request names a host with other rules for client certificates than the host of its TLS connection.',
+  target_too_long: 'The request target is longer than limits.url.',
+  head_too_large: 'The header section is larger than limits.headers.',
+  service_worker_script: 'The API may not serve service workers on the origin of the pages.',
+  upgrade_not_allowed: 'The rule does not allow WebSockets.',
+  body_too_large: 'The body is larger than limits.body, or than 16 KiB at the token service.',
+  upstream_failed: 'The upstream could not be reached, or the connection broke.',
+  upstream_aborted: 'The upstream ended the response early.',
+  overloaded: 'Too many requests were waiting.',
+  unavailable: 'The request could not be decided: a dependency is unreachable.',
+  peer_not_trusted: 'Forward-auth requests are accepted from trusted proxies only.',
+  original_request_ambiguous: 'The proxy did not say clearly which request it asks about.',
+  interaction_required: 'The user would have to sign in or approve, and the request forbids it.',
+  refresh_token_reused: 'The refresh token was used before: it may have been stolen, so its grant was revoked.',
+  target_invalid: 'The requested API is not one of the integration.',
+  identity_unknown: 'The name in the certificate or token is not in the directory.',
+  certificate_status_unknown: 'It is not known whether the client certificate has been revoked.',
+  code_binding_mismatch: 'The authorization code belongs to another client, redirect URI or PKCE challenge.',
+  device_closed: 'The request of the device was closed after too many failed sign-ins.',
+  internal_error: 'Internal error; the log has the details under this request id.',
+};
+
+const TEXTS: ReadonlyMap<string, string> = new Map([
+  ...Object.entries(TOKEN_FAULT_DESCRIPTIONS).map(([fault, text]) => [`token_${fault}`, text] as const),
+  ...Object.entries(REASON_TEXTS),
+]);
+
+/**
+ * What a reason of the access log means, in sentences. A reason is a code, or a code and a detail (`code: detail` or
+ * `code (detail)`); the detail of a token is why its issuer's token is rejected.
+ */
+function describeReason(reason: string): string {
+  const [, code = '', afterColon, inBrackets] = /^(\w+)(?:: (.*)| \((.*)\))?$/s.exec(reason) ?? [];
+  const detail = afterColon ?? inBrackets;
+  const words = (code || reason).replaceAll('_', ' ');
+  const text = TEXTS.get(code) ?? `${words.charAt(0).toUpperCase()}${words.slice(1)}.`;
+  if (detail === undefined) return text;
+  if (code === 'insufficient_scope') return `The token does not include ${detail}, which the rule requires.`;
+  const [fault = ''] = detail.split(' ', 1);
+  if (code.startsWith('token_') && isRejectionFault(fault))
+    return `${text} ${REJECTION_FAULTS[fault].replaceAll('`', '')}`;
+  return `${text.slice(0, -1)}: ${detail}.`;
+}
+
+const isRejectionFault = (name: string): name is keyof typeof REJECTION_FAULTS => Object.hasOwn(REJECTION_FAULTS, name);
