@@ -1,11 +1,10 @@
 import { hash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import type { IncomingMessage } from 'node:http';
-import { TLSSocket } from 'node:tls';
 import { parseBearerToken } from '../http/bearer-token.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { isReadableByOthers } from '../tokens/keyring-file.ts';
+import type { AdminMessage } from './node-request.ts';
 
 /** A `viewer` may not revoke. */
 type AdminRole = 'operator' | 'viewer';
@@ -30,7 +29,7 @@ export interface AdminCredentials {
  * `onExposed` is called if other users can read a token file.
  */
 export function authenticateAdmin(
-  request: IncomingMessage,
+  request: AdminMessage,
   credentials: AdminCredentials,
   onExposed: (file: string) => void,
 ): AdminIdentity | undefined {
@@ -43,11 +42,10 @@ export function authenticateAdmin(
 
 /** Accepts the client certificate of the connection, if `clientCa` has issued it. */
 export function authenticateCertificate(
-  { socket }: Pick<IncomingMessage, 'socket'>,
+  { getCertificate }: Pick<AdminMessage, 'getCertificate'>,
   { operators }: Pick<AdminCredentials, 'operators'>,
 ): AdminIdentity | undefined {
-  if (!(socket instanceof TLSSocket) || !socket.authorized) return undefined;
-  const certificate = socket.getPeerX509Certificate();
+  const certificate = getCertificate();
   // It was valid at the handshake, which may be long ago.
   if (certificate === undefined || certificate.validToDate.getTime() <= Date.now()) return undefined;
   // A certificate may have no subject.

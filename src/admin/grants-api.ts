@@ -1,4 +1,3 @@
-import type { IncomingMessage } from 'node:http';
 import { setImmediate as nextIteration } from 'node:timers/promises';
 import { type Grant, getGrantState, normalizeSerial } from '../domain/grant.ts';
 import { certificateFields } from '../grants/issue.ts';
@@ -16,7 +15,7 @@ import type { LogFields, Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantFilter, GrantPrefix, GrantQuery } from '../ports/grant-index.ts';
 import type { Store, StoredRecord } from '../ports/store.ts';
-import { readMessageBody } from './node-request.ts';
+import type { AdminMessage } from './node-request.ts';
 
 export interface AdminApiDeps {
   readonly store: Store;
@@ -45,9 +44,8 @@ export interface AdminRequest {
   /** Below /admin/v1, such as /grants. */
   readonly path: string;
   readonly query: URLSearchParams;
-  /** Its body selects what to revoke, unless there is a `selection`. */
-  readonly request?: IncomingMessage;
-  readonly selection?: JsonObject;
+  /** Selects what to revoke. */
+  readonly readSelection?: () => Promise<JsonObject>;
   /** A list reads further pages until `limit` grants are found, or for this time (milliseconds). */
   readonly searchTime?: number;
   /** The operator's name for the audit log. */
@@ -276,10 +274,8 @@ async function revokeUnread(deps: AdminApiDeps, id: string, operator: Operator):
 }
 
 async function revokeMany(deps: AdminApiDeps, adminRequest: AdminRequest): Promise<JsonResponse> {
-  const { request } = adminRequest;
   const operator = getOperator(adminRequest);
-  const members = adminRequest.selection ?? (request === undefined ? {} : await readSelection(request));
-  const selection = await resolveSelection(deps, members);
+  const selection = await resolveSelection(deps, (await adminRequest.readSelection?.()) ?? {});
   if ('jti' in selection) return revokeForeignToken(deps, selection, operator);
   if ('filter' in selection) return revokeFiltered(deps, selection.filter, operator);
   const { holder } = selection;
@@ -375,10 +371,11 @@ interface ForeignToken {
 }
 type Selection = { readonly holder: GrantHolder } | { readonly filter: GrantFilter } | ForeignToken;
 
-async function readSelection(request: IncomingMessage): Promise<JsonObject> {
-  const type = (getSingleHeader(request.rawHeaders, 'content-type') ?? '').split(';', 1)[0]?.trim().toLowerCase();
+/** Reads the body of a request. */
+export async function readSelection({ rawHeaders, readBody }: AdminMessage): Promise<JsonObject> {
+  const type = (getSingleHeader(rawHeaders, 'content-type') ?? '').split(';', 1)[0]?.trim().toLowerCase();
   if (type !== 'application/json') throw badRequest('The body must be application/json.');
-  const body = await readMessageBody(request, MAX_BODY, BODY_TIMEOUT_SECONDS);
+  const body = await readBody(MAX_BODY, BODY_TIMEOUT_SECONDS);
   if (body.kind !== 'complete') throw badRequest('The body is too large, too slow or incomplete.');
   return parseJsonObject(body.bytes);
 }

@@ -1,6 +1,7 @@
 import { X509Certificate } from 'node:crypto';
-import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
+import { getHeaderValues } from '../http/raw-headers.ts';
+import type { AdminMessage } from './node-request.ts';
 
 /**
  * Protects against DNS rebinding: a web page whose host name resolves to this address reaches the admin listener
@@ -11,10 +12,10 @@ export function createHostCheck(
   names: readonly string[],
   /** Server certificate, PEM: its names are accepted too. */
   certificate: () => string | undefined,
-): (request: IncomingMessage) => boolean {
+): (request: Pick<AdminMessage, 'rawHeaders' | 'httpVersion'>) => boolean {
   const allowed = new Set(['localhost', ...names.map(canonicalizeHost)]);
-  return ({ headersDistinct, httpVersion }) => {
-    const hosts = headersDistinct['host'] ?? [];
+  return ({ rawHeaders, httpVersion }) => {
+    const hosts = getHeaderValues(rawHeaders, 'host');
     // RFC 9112 §3.2: only HTTP/1.0 may omit it, as some health checks do; browsers never do.
     if (hosts.length === 0) return httpVersion === '1.0';
     const [, literal, name = ''] =

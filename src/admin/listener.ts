@@ -1,6 +1,6 @@
 import { constants } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer, type RequestListener, type Server } from 'node:http';
 import { createServer as createSecureServer, Server as SecureServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { JsonResponse } from '../http/json-response.ts';
@@ -13,9 +13,9 @@ import { createReportLimiter, throttleReports } from '../observability/report-li
 import { Fault } from '../ports/fault.ts';
 import { type AdminCredentials, authenticateAdmin } from './authenticate.ts';
 import { limitConnections } from './connection-limit.ts';
-import { type AdminRequest, createErrorResponse } from './grants-api.ts';
+import { type AdminRequest, createErrorResponse, readSelection } from './grants-api.ts';
 import { createHostCheck } from './host-check.ts';
-import { sendReply } from './node-request.ts';
+import { type AdminMessage, readMessage, sendReply } from './node-request.ts';
 
 export interface ReadinessCheck {
   readonly name: string;
@@ -30,10 +30,7 @@ export interface CheckResult {
 }
 
 /** Serves the paths at and below `/console`. The host has been checked. */
-export type HandleConsole = (
-  request: IncomingMessage,
-  runChecks: () => Promise<readonly CheckResult[]>,
-) => Promise<Reply>;
+export type HandleConsole = (request: AdminMessage, runChecks: () => Promise<readonly CheckResult[]>) => Promise<Reply>;
 
 interface AdminListenerOptions extends AdminCredentials {
   readonly host: string;
@@ -133,8 +130,8 @@ const createTlsOptions = ({ certificate, key, clientCa }: AdminTls) => ({
 
 function createRequestHandler(
   options: AdminListenerOptions,
-  isAllowedHost: (request: IncomingMessage) => boolean,
-): (request: IncomingMessage, response: ServerResponse) => void {
+  isAllowedHost: (request: AdminMessage) => boolean,
+): RequestListener {
   const { checks, metrics, log, handleAdminRequest, handleConsole } = options;
   const runners = checks.map((one) => ({ name: one.name, run: singleFlight(() => runCheck(one)) }));
   const getCheckResults = (excluded: readonly string[] = []): Promise<CheckResult[]> =>
@@ -152,14 +149,14 @@ function createRequestHandler(
   const reportExposedToken = createExposedTokenReporter(log);
   const reportHost = createHostReporter(log);
 
-  const checkReadiness = async (request: IncomingMessage, query: string): Promise<Reply> => {
+  const checkReadiness = async (request: AdminMessage): Promise<Reply> => {
+    const { query } = request;
     // As in Kubernetes' own components.
-    const excluded = new URLSearchParams(query).getAll('exclude');
+    const excluded = query.getAll('exclude');
     // Excluded checks are not run: a store that does not respond must not delay the probe.
     const results = await getCheckResults(excluded);
     const isReady = results.every(({ problem }) => problem === undefined);
-    const isVerbose =
-      (query.split('&').includes('verbose') || !isReady) && isAllowedHost(request) && !isFromBrowser(request);
+    const isVerbose = (query.get('verbose') === '' || !isReady) && isAllowedHost(request) && !isFromBrowser(request);
     return createJsonReply({
       status: isReady ? 200 : 503,
       body: { status: isReady ? 'ready' : 'not ready', ...(isVerbose && { checks: results }) },
@@ -167,17 +164,17 @@ function createRequestHandler(
   };
 
   /** Authenticates first: unauthenticated clients get the same response for every path. */
-  const handleAdminPath = async (request: IncomingMessage, path: string, query: string): Promise<Reply> => {
-    const { method = '' } = request;
+  const handleAdminPath = async (request: AdminMessage): Promise<Reply> => {
+    const { method, path, query, peer: from } = request;
     try {
       const identity = authenticateAdmin(request, options, reportExposedToken);
       if (identity === undefined) return UNAUTHENTICATED;
       if (identity.role === 'viewer' && method !== 'GET' && method !== 'HEAD') return READ_ONLY;
       if (handleAdminRequest === undefined) return STORE_NOT_READY;
-      const { name: by } = identity;
-      const from = request.socket.remoteAddress;
-      const adminRequest = { method, path, query: new URLSearchParams(query), request, by, from };
-      return createJsonReply(await handleAdminRequest(adminRequest));
+      const adminRequest = { method, path: path.slice(ADMIN_PATH.length), query, by: identity.name, from };
+      return createJsonReply(
+        await handleAdminRequest({ ...adminRequest, readSelection: () => readSelection(request) }),
+      );
     } catch (error) {
       if (error instanceof Fault) return STORE_NOT_READY;
       // Without path and body: they may identify users.
@@ -186,9 +183,8 @@ function createRequestHandler(
     }
   };
 
-  const respond = async (request: IncomingMessage): Promise<Reply> => {
-    // RFC 3986 §3.4: a query may contain question marks.
-    const [, path = '', query = ''] = /^([^?]*)\??(.*)$/s.exec(request.url ?? '') ?? [];
+  const respond = async (request: AdminMessage): Promise<Reply> => {
+    const { method, path } = request;
     const isAdminPath = isAtOrBelow(ADMIN_PATH, path);
     const isConsolePath = handleConsole !== undefined && isAtOrBelow(CONSOLE_PATH, path);
     if (isAdminPath || isConsolePath || path === METRICS_PATH) {
@@ -199,16 +195,16 @@ function createRequestHandler(
       if (isConsolePath) return handleConsole(request, () => getCheckResults());
       if (isFromBrowser(request)) return FROM_BROWSER;
     }
-    if (isAdminPath) return handleAdminPath(request, path.slice(ADMIN_PATH.length), query);
-    if (request.method !== 'GET' && request.method !== 'HEAD') return METHOD_NOT_ALLOWED;
+    if (isAdminPath) return handleAdminPath(request);
+    if (method !== 'GET' && method !== 'HEAD') return METHOD_NOT_ALLOWED;
     if (LIVENESS_PATHS.has(path)) return ALIVE;
-    if (READINESS_PATHS.has(path)) return checkReadiness(request, query);
+    if (READINESS_PATHS.has(path)) return checkReadiness(request);
     if (path === METRICS_PATH && scrape !== undefined) return scrape();
     return createErrorReply(404, 'not_found');
   };
 
-  return (request, response) => {
-    respond(request)
+  return (message, response) => {
+    respond(readMessage(message))
       .then((reply) => sendReply(response, reply))
       .catch((error: unknown) => {
         log?.error('admin_request_failed', errorFields(error));
@@ -264,19 +260,18 @@ export function createExposedTokenReporter(log: AdminListenerOptions['log']): (f
  * Was this sent by a web page? A browser may hold an operator's certificate and present it for any page. The console
  * has paths and checks of its own, so no page has a reason to call the others.
  */
-const isFromBrowser = ({ headers: { origin, 'sec-fetch-site': site } }: IncomingMessage): boolean =>
+const isFromBrowser = ({ headers: { origin, 'sec-fetch-site': site } }: AdminMessage): boolean =>
   origin !== undefined || (site !== undefined && site !== 'none');
 
 /** RFC 1035 §2.3.4: a name of 253 characters; plus a colon and a port. */
 const MAX_HOST_LENGTH = 259;
 
-function createHostReporter(log: AdminListenerOptions['log']): (request: IncomingMessage) => void {
+function createHostReporter(log: AdminListenerOptions['log']): (request: AdminMessage) => void {
   const limitReports = createReportLimiter();
-  return ({ headers, socket }) => {
-    const host = (headers.host ?? '').toLowerCase().slice(0, MAX_HOST_LENGTH);
+  return ({ headers, peer }) => {
+    const host = (headers['host'] ?? '').toLowerCase().slice(0, MAX_HOST_LENGTH);
     const report = log && limitReports(host);
     if (report === undefined) return;
-    const peer = socket.remoteAddress;
     log?.warn('admin_host_refused', { host, peer, setting: 'admin.hostNames', ...report });
   };
 }

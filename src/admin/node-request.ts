@@ -1,8 +1,49 @@
+import type { X509Certificate } from 'node:crypto';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { TLSSocket } from 'node:tls';
 import type { Reply } from '../http/reply.ts';
+import type { HeaderFields } from '../http/request-head.ts';
 import type { BodyReadResult } from '../http/service-request.ts';
 
 /* The admin listener is a server of Node. */
+
+/** A request to the admin listener. */
+export interface AdminMessage {
+  readonly method: string;
+  /** Path and query, as sent. */
+  readonly url: string;
+  readonly path: string;
+  readonly query: URLSearchParams;
+  readonly httpVersion: string;
+  readonly headers: HeaderFields;
+  readonly rawHeaders: readonly string[];
+  /** Undefined if the connection is closed. */
+  readonly peer: string | undefined;
+  readonly isEncrypted: boolean;
+  /** The client certificate of the connection, if `clientCa` has issued it. */
+  readonly getCertificate: () => X509Certificate | undefined;
+  readonly readBody: (maxBytes: number, seconds: number) => Promise<BodyReadResult>;
+}
+
+export function readMessage(message: IncomingMessage): AdminMessage {
+  const { socket, method = '', url = '', httpVersion, headers, rawHeaders } = message;
+  // RFC 3986 §3.4: a query may contain question marks.
+  const [, path = '', query = ''] = /^([^?]*)\??(.*)$/s.exec(url) ?? [];
+  const tls = socket instanceof TLSSocket ? socket : undefined;
+  return {
+    method,
+    url,
+    path,
+    query: new URLSearchParams(query),
+    httpVersion,
+    headers: headers as HeaderFields,
+    rawHeaders,
+    peer: socket.remoteAddress,
+    isEncrypted: tls !== undefined,
+    getCertificate: () => (tls?.authorized === true ? tls.getPeerX509Certificate() : undefined),
+    readBody: (maxBytes, seconds) => readMessageBody(message, maxBytes, seconds),
+  };
+}
 
 /** Reads a request body into memory. It stops when the body exceeds the size or the time. */
 export function readMessageBody(request: IncomingMessage, maxBytes: number, seconds: number): Promise<BodyReadResult> {
@@ -29,12 +70,14 @@ export function readMessageBody(request: IncomingMessage, maxBytes: number, seco
   });
 }
 
-export function sendReply(response: ServerResponse, { status, headers, body = '', close = false }: Reply): void {
+export function sendReply(response: ServerResponse, { status, headers, body = '' }: Reply): void {
+  const { req: request } = response;
   if (response.headersSent || response.destroyed) return;
   response.writeHead(status, {
     ...(headers as OutgoingHttpHeaders),
     'content-length': Buffer.byteLength(body),
-    ...(close && { connection: 'close' }),
+    // The rest of an unread body must not be parsed as the next request.
+    ...(request.method === 'POST' && !request.complete && { connection: 'close' }),
   });
-  response.end(response.req.method === 'HEAD' ? undefined : body);
+  response.end(request.method === 'HEAD' ? undefined : body);
 }

@@ -1,49 +1,38 @@
-import type { IncomingMessage } from 'node:http';
-import { TLSSocket } from 'node:tls';
+import type { AdminMessage } from '../admin/node-request.ts';
 import { parseCookies } from '../pages/cookies.ts';
 import { CONSOLE_PATH, type ConsolePath, type ConsoleRequest } from './context.ts';
 import { isCookieValue } from './sessions.ts';
 
 /** A request, and what is known about the browser. */
-export interface BrowserRequest extends Pick<ConsoleRequest, 'query' | 'peer' | 'runChecks'> {
-  readonly request: IncomingMessage;
-  readonly method: string;
+export interface BrowserRequest extends Omit<AdminMessage, 'peer'>, Pick<ConsoleRequest, 'peer' | 'runChecks'> {
   /** Below `/console`; may be unknown. */
   readonly path: ConsolePath;
   /** The origin of the console, as the browser sees it. */
   readonly origin: string;
-  readonly isSecure: boolean;
   readonly cookieName: string;
   /** A well-formed cookie: of a session, or of a browser that has not signed in. */
   readonly cookie: string | undefined;
 }
 
 export function readBrowserRequest(
-  request: IncomingMessage,
+  message: AdminMessage,
   runChecks: BrowserRequest['runChecks'],
 ): BrowserRequest | { readonly refused: 'host_invalid' | 'not_encrypted' } {
-  const { socket, method = '', url = '', headers } = request;
-  const isSecure = socket instanceof TLSSocket;
-  const peer = socket.remoteAddress ?? '';
+  const { isEncrypted, peer = '', path, headers } = message;
   // The admin token would be readable on the network.
-  if (!isSecure && !isLoopback(peer)) return { refused: 'not_encrypted' };
-  const base = `${isSecure ? 'https' : 'http'}://${headers.host}`;
-  if (headers.host === undefined || !URL.canParse(base)) return { refused: 'host_invalid' };
+  if (!isEncrypted && !isLoopback(peer)) return { refused: 'not_encrypted' };
+  const base = `${isEncrypted ? 'https' : 'http'}://${headers['host']}`;
+  if (headers['host'] === undefined || !URL.canParse(base)) return { refused: 'host_invalid' };
   const { origin, port } = new URL(base);
-  const at = url.indexOf('?');
-  const path = at < 0 ? url : url.slice(0, at);
   // Browsers send the cookies of one port to all others of the host: another forwarded port may be another gatehouse.
-  const cookieName = `${isSecure ? '__Host-' : ''}gatehouse-console-${port || (isSecure ? '443' : '80')}`;
-  const [cookie, ...others] = parseCookies(headers.cookie).get(cookieName) ?? [];
+  const cookieName = `${isEncrypted ? '__Host-' : ''}gatehouse-console-${port || (isEncrypted ? '443' : '80')}`;
+  const [cookie, ...others] = parseCookies(headers['cookie']).get(cookieName) ?? [];
   return {
-    request,
-    method,
+    ...message,
     path: path.slice(CONSOLE_PATH.length).replace(/\/$/, '') as ConsolePath,
-    query: new URLSearchParams(at < 0 ? '' : url.slice(at + 1)),
     origin,
     peer,
     runChecks,
-    isSecure,
     cookieName,
     // With two cookies of this name, one was set by another service on this host: neither can be trusted.
     cookie: others.length === 0 && isCookieValue(cookie) ? cookie : undefined,
@@ -53,20 +42,19 @@ export function readBrowserRequest(
 const isLoopback = (address: string): boolean => /^(?:::ffff:)?127\.|^::1$/.test(address);
 
 /** The value of `Set-Cookie`. An empty value with no lifetime removes the cookie. */
-export const formatCookie = ({ cookieName, isSecure }: BrowserRequest, value: string, maxAge: number): string =>
+export const formatCookie = ({ cookieName, isEncrypted }: BrowserRequest, value: string, maxAge: number): string =>
   [
     `${cookieName}=${value}`,
     // `__Host-` requires the whole host.
-    `Path=${isSecure ? '/' : CONSOLE_PATH}`,
+    `Path=${isEncrypted ? '/' : CONSOLE_PATH}`,
     `Max-Age=${maxAge}`,
     'HttpOnly',
     'SameSite=Strict',
-    ...(isSecure ? ['Secure'] : []),
+    ...(isEncrypted ? ['Secure'] : []),
   ].join('; ');
 
 /** Was it sent by a page of the console? Browsers send the header to loopback addresses and over TLS. */
-export function isFromConsole({ request: { headers } }: BrowserRequest): boolean {
-  const { 'sec-fetch-site': site } = headers;
+export function isFromConsole({ headers: { 'sec-fetch-site': site } }: BrowserRequest): boolean {
   return site === undefined || site === 'same-origin';
 }
 
@@ -77,7 +65,7 @@ export const parseReturnUrl = (url: string | undefined): string =>
   url !== undefined && url.length <= MAX_RETURN_URL && /^\/console(?:[/?][!-[\]-~]*)?$/.test(url) ? url : CONSOLE_PATH;
 
 /** Where to go after signing in. */
-export function getReturnUrl({ path, query, request: { method, url } }: BrowserRequest): string {
+export function getReturnUrl({ path, query, method, url }: BrowserRequest): string {
   if (path === '/sign-in') return parseReturnUrl(query.get('next') ?? undefined);
   return parseReturnUrl(method === 'GET' ? url : undefined);
 }

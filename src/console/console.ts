@@ -1,6 +1,5 @@
 import type { AdminIdentity } from '../admin/authenticate.ts';
 import type { HandleConsole } from '../admin/listener.ts';
-import { readMessageBody } from '../admin/node-request.ts';
 import type { Reply } from '../http/reply.ts';
 import { singleFlight } from '../lib/promises.ts';
 import { errorFields } from '../observability/logger.ts';
@@ -82,12 +81,6 @@ export class Console {
     this.#timer = setInterval(() => this.#sampleInBackground(), SAMPLE_INTERVAL_MS).unref();
   }
 
-  readonly handle: HandleConsole = async (request, runChecks) => {
-    const reply = await this.#respondOrReport(request, runChecks);
-    // The rest of an unread body must not be parsed as the next request.
-    return { ...reply, close: request.method === 'POST' && !request.complete };
-  };
-
   close(): void {
     clearInterval(this.#timer);
   }
@@ -101,7 +94,7 @@ export class Console {
     this.#sampleIfDue(false).catch((error: unknown) => this.#options.log.error('console_failed', errorFields(error)));
   }
 
-  async #respondOrReport(...[request, runChecks]: Parameters<HandleConsole>): Promise<Reply> {
+  readonly handle: HandleConsole = async (request, runChecks) => {
     try {
       const received = readBrowserRequest(request, runChecks);
       return 'refused' in received ? REFUSALS[received.refused] : await this.#respond(received);
@@ -112,17 +105,17 @@ export class Console {
       const text = 'The store or a directory is unreachable. Try again.';
       return createNotice(503, 'Temporarily unavailable', text, createRetryHeaders(error.retryAfter));
     }
-  }
+  };
 
   async #respond(received: BrowserRequest): Promise<Reply> {
-    const { path, method, request } = received;
+    const { path, method, headers } = received;
     const asset = this.#assets.get(path);
     if (asset !== undefined) return isFromConsole(received) ? asset : createReply(403);
     const route = ROUTES.get(path) ?? {};
     const canGet = route.get !== undefined || path === '/sign-in';
     const canPost = route.post !== undefined || this.#signIn.hasForm(path);
     if (!canGet && !canPost) return createNotice(404, 'Page not found', 'The console has no such page.');
-    if (!isNavigation(request.headers))
+    if (!isNavigation(headers))
       return createNotice(403, 'Request not accepted', 'Open the console in its own browser window.');
     if (method === 'POST' && canPost) return this.#submitForm(received, route);
     if ((method !== 'GET' && method !== 'HEAD') || !canGet) {
@@ -140,10 +133,9 @@ export class Console {
 
   async #submitForm(received: BrowserRequest, { post, getSubject }: Route): Promise<Reply> {
     // All browsers send it with forms; a client without it is not one.
-    const { request: message, origin } = received;
-    if (message.headers.origin === undefined) return FORM_REJECTED;
-    const readBody = (maxBytes: number, seconds: number) => readMessageBody(message, maxBytes, seconds);
-    const form = await readForm(message, readBody, origin, BODY_TIMEOUT_SECONDS);
+    const { headers, readBody, origin } = received;
+    if (headers['origin'] === undefined) return FORM_REJECTED;
+    const form = await readForm(received, readBody, origin, BODY_TIMEOUT_SECONDS);
     if (form.kind === 'unreadable')
       return createNotice(form.status, 'Form not readable', 'The form is too large or incomplete.');
     if (form.kind === 'rejected') return FORM_REJECTED;

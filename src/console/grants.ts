@@ -84,7 +84,7 @@ export const revoke: ConsoleFormHandler = async (request, fields) => {
   const { status, body } = await callApi(request, {
     method: 'POST',
     path: isSingle ? `/grants/${text}/revoke` : '/revoke',
-    ...(!isSingle && { selection: { [by]: text } }),
+    readSelection: async () => ({ [by]: text }),
   });
   if (status === 200)
     return {

@@ -60,7 +60,7 @@ export class ConsoleSignIn {
     const { credentials } = this.#options;
     const credential = received.cookie === undefined ? undefined : this.#sessions.find(received.cookie);
     if (credential === undefined) return undefined;
-    const certificate = authenticateCertificate(received.request, credentials);
+    const certificate = authenticateCertificate(received, credentials);
     if (certificate?.credential === credential) return certificate;
     return findToken(credential, credentials, this.#reportExposedToken);
   }
@@ -90,7 +90,7 @@ export class ConsoleSignIn {
     const next = getReturnUrl(received);
     const renderHidden = (path: ConsolePath): Markup =>
       html`${this.renderFormToken(cookie, path)}<input type="hidden" name="next" value="${next}">`;
-    const certificate = authenticateCertificate(received.request, credentials)?.name;
+    const certificate = authenticateCertificate(received, credentials)?.name;
     const body = html`<div class="card narrow">
 <h1>Sign in</h1>
 ${problem !== undefined && html`<p class="note bad" role="alert" id="problem">${problem}</p>`}
@@ -139,7 +139,7 @@ ${acceptsCertificates && certificate === undefined && html`<p class="hint">To si
   }
 
   #signInWithCertificate(received: BrowserRequest, fields: FormFields): Reply {
-    const identity = authenticateCertificate(received.request, this.#options.credentials);
+    const identity = authenticateCertificate(received, this.#options.credentials);
     return identity === undefined
       ? this.showPage(received, 401, 'The browser presented no certificate issued by admin.tls.clientCa.')
       : this.#start(received, identity, fields);

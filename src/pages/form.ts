@@ -1,7 +1,8 @@
 import { decodeFormFields } from '../http/form-encoding.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
+import type { HeaderFields } from '../http/request-head.ts';
 import type { BodyReadResult } from '../http/service-request.ts';
-import { isSameOriginForm, type RequestHeaders } from './fetch-metadata.ts';
+import { isSameOriginForm } from './fetch-metadata.ts';
 
 export type FormFields = ReadonlyMap<string, string>;
 type FormResult =
@@ -19,7 +20,7 @@ const isFormContentType = (type: string | undefined): boolean =>
   /^application\/x-www-form-urlencoded *(?:; *charset="?utf-8"?)?$/i.test(type ?? '');
 
 export async function readForm(
-  { headers, rawHeaders }: { readonly headers: RequestHeaders; readonly rawHeaders: readonly string[] },
+  { headers, rawHeaders }: { readonly headers: HeaderFields; readonly rawHeaders: readonly string[] },
   readBody: (maxBytes: number, seconds: number) => Promise<BodyReadResult>,
   origin: string,
   timeoutSeconds: number,

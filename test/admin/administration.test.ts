@@ -1,5 +1,4 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
-import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type AdminApiDeps, handleAdminRequest } from '../../src/admin/grants-api.ts';
@@ -275,7 +274,6 @@ test('a user name that exists in several directories is 409 with the identities'
     method: 'GET',
     path: '/grants',
     query: new URLSearchParams('name=bob'),
-    request: {} as IncomingMessage,
     by: 'a test',
   });
   expect(reply).toMatchObject({
