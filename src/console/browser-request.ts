@@ -1,5 +1,5 @@
 import type { AdminMessage } from '../admin/node-request.ts';
-import { parseCookies } from '../pages/cookies.ts';
+import { formatCookie, parseCookies, readCookie } from '../pages/cookies.ts';
 import { CONSOLE_PATH, type ConsolePath, type ConsoleRequest } from './context.ts';
 import { isCookieValue } from './sessions.ts';
 
@@ -26,7 +26,7 @@ export function readBrowserRequest(
   const { origin, port } = new URL(base);
   // Browsers send the cookies of one port to all others of the host: another forwarded port may be another gatehouse.
   const cookieName = `${isEncrypted ? '__Host-' : ''}gatehouse-console-${port || (isEncrypted ? '443' : '80')}`;
-  const [cookie, ...others] = parseCookies(headers['cookie']).get(cookieName) ?? [];
+  const cookie = readCookie(parseCookies(headers['cookie']), cookieName);
   return {
     ...message,
     path: path.slice(CONSOLE_PATH.length).replace(/\/$/, '') as ConsolePath,
@@ -34,24 +34,15 @@ export function readBrowserRequest(
     peer,
     runChecks,
     cookieName,
-    // With two cookies of this name, one was set by another service on this host: neither can be trusted.
-    cookie: others.length === 0 && isCookieValue(cookie) ? cookie : undefined,
+    cookie: isCookieValue(cookie) ? cookie : undefined,
   };
 }
 
 const isLoopback = (address: string): boolean => /^(?:::ffff:)?127\.|^::1$/.test(address);
 
-/** The value of `Set-Cookie`. An empty value with no lifetime removes the cookie. */
-export const formatCookie = ({ cookieName, isEncrypted }: BrowserRequest, value: string, maxAge: number): string =>
-  [
-    `${cookieName}=${value}`,
-    // `__Host-` requires the whole host.
-    `Path=${isEncrypted ? '/' : CONSOLE_PATH}`,
-    `Max-Age=${maxAge}`,
-    'HttpOnly',
-    'SameSite=Strict',
-    ...(isEncrypted ? ['Secure'] : []),
-  ].join('; ');
+/** An empty value with no lifetime removes the cookie. */
+export const formatSessionCookie = ({ cookieName, isEncrypted }: BrowserRequest, value: string, maxAge: number) =>
+  formatCookie(cookieName, value, { maxAge, sameSite: 'Strict', path: isEncrypted ? '/' : CONSOLE_PATH });
 
 /** Was it sent by a page of the console? Browsers send the header to loopback addresses and over TLS. */
 export function isFromConsole({ headers: { 'sec-fetch-site': site } }: BrowserRequest): boolean {

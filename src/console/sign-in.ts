@@ -11,7 +11,7 @@ import { createRateLimiter, getRateLimitKey } from '../lib/rate-limiter.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { FormFields } from '../pages/form.ts';
 import { html, type Markup, sanitizeText } from '../pages/views/html.ts';
-import { type BrowserRequest, formatCookie, getReturnUrl, parseReturnUrl } from './browser-request.ts';
+import { type BrowserRequest, formatSessionCookie, getReturnUrl, parseReturnUrl } from './browser-request.ts';
 import { type ConsolePath, urlFor } from './context.ts';
 import { ConsoleSessions } from './sessions.ts';
 import { createPageReply, createReply, createRetryHeaders } from './views/layout.ts';
@@ -113,7 +113,7 @@ ${acceptsCertificates && certificate === undefined && html`<p class="hint">To si
     return createPageReply(
       { title: 'Sign in', status, body },
       {
-        ...(received.cookie === undefined && { 'set-cookie': formatCookie(received, cookie, sessionLifetime) }),
+        ...(received.cookie === undefined && { 'set-cookie': formatSessionCookie(received, cookie, sessionLifetime) }),
         ...headers,
       },
     );
@@ -152,7 +152,7 @@ ${acceptsCertificates && certificate === undefined && html`<p class="hint">To si
     const cookie = this.#sessions.start(identity.credential);
     return createReply(303, {
       location: parseReturnUrl(fields.get('next')),
-      'set-cookie': formatCookie(received, cookie, this.#options.sessionLifetime),
+      'set-cookie': formatSessionCookie(received, cookie, this.#options.sessionLifetime),
     });
   }
 
@@ -164,6 +164,6 @@ ${acceptsCertificates && certificate === undefined && html`<p class="hint">To si
     const identity = this.findIdentity(received);
     if (received.cookie !== undefined) this.#sessions.end(received.cookie);
     if (identity !== undefined) this.#recordAction('console_sign_out', received, identity);
-    return createReply(303, { location: urlFor('/sign-in'), 'set-cookie': formatCookie(received, '', 0) });
+    return createReply(303, { location: urlFor('/sign-in'), 'set-cookie': formatSessionCookie(received, '', 0) });
   }
 }

@@ -12,22 +12,34 @@ export interface SealedCookieOptions<T> {
 /** A cookie with a sealed JSON value. */
 export function createSealedCookie<T>(sealer: Sealer, options: SealedCookieOptions<T>) {
   const { name, purpose, schema, sameSite } = options;
-  const secure = name.startsWith('__Host-') ? '; Secure' : '';
-  const formatValue = (value: string, maxAge: number): string =>
-    `${name}=${value}; Path=/; Max-Age=${maxAge}; HttpOnly; SameSite=${sameSite}${secure}`;
+  const formatValue = (value: string, maxAge: number): string => formatCookie(name, value, { maxAge, sameSite });
   return {
     /** Undefined for a missing, repeated, forged or malformed cookie. */
     read(cookies: Cookies): T | undefined {
-      const [value, ...others] = cookies.get(name) ?? [];
-      // With two cookies of this name, one was set by another site of the domain: neither can be trusted.
-      if (value === undefined || others.length > 0) return undefined;
-      const text = sealer.open(purpose, value);
+      const value = readCookie(cookies, name);
+      const text = value === undefined ? undefined : sealer.open(purpose, value);
       return text === undefined ? undefined : schema.safeParse(parseJson(text)).data;
     },
     /** The value of `Set-Cookie`. */
     format: (value: T, maxAge: number): string => formatValue(sealer.seal(purpose, JSON.stringify(value)), maxAge),
     formatCleared: (): string => formatValue('', 0),
   };
+}
+
+interface CookieAttributes {
+  readonly maxAge: number;
+  readonly sameSite: 'Strict' | 'Lax';
+  readonly path?: string;
+}
+
+/** The value of `Set-Cookie`. `__Host-` requires the whole host and TLS. */
+export const formatCookie = (name: string, value: string, { maxAge, sameSite, path = '/' }: CookieAttributes): string =>
+  `${name}=${value}; Path=${path}; Max-Age=${maxAge}; HttpOnly; SameSite=${sameSite}${name.startsWith('__Host-') ? '; Secure' : ''}`;
+
+/** The value of the cookie; undefined if it is missing, or repeated: one was set by another site of the domain then. */
+export function readCookie(cookies: Cookies, name: string): string | undefined {
+  const [value, ...others] = cookies.get(name) ?? [];
+  return others.length === 0 ? value : undefined;
 }
 
 /** The values of each cookie: more than one if another site of the domain has set it too. */

@@ -42,7 +42,7 @@ ${
   html`<p class="label">${messages.root.links}</p>
 ${links.map(({ url, text }) => html`<a class="button second" href="${url}${query}">${text}</a>\n`)}`
 }`;
-    return renderLayout({ messages, currentUrl: '/' }, theme, { status: 200, title, body }).markup;
+    return renderLayout({ messages, currentUrl: '/' }, theme, { status: 200, title, body });
   };
 
   return (

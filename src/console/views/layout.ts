@@ -1,7 +1,7 @@
 import { DOCUMENT_HEADERS } from '../../http/document-headers.ts';
 import type { Reply } from '../../http/reply.ts';
 import { html, type Markup, sanitizeText } from '../../pages/views/html.ts';
-import { DEFAULT_LOGO } from '../../pages/views/layout.ts';
+import { DEFAULT_LOGO, renderDocument } from '../../pages/views/layout.ts';
 import { type ConsolePage, type ConsolePath, type ConsoleRequest, urlFor } from '../context.ts';
 import { renderText } from './format.ts';
 
@@ -21,19 +21,12 @@ interface SignedIn {
 
 /** A whole page. Without `signedIn`, it has no navigation. */
 function renderPage({ title, body }: ConsolePage, signedIn?: SignedIn): string {
-  return html`<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="same-origin">
-<title>${title} – gatehouse console</title>
-<link rel="stylesheet" href="/console/console.css">
-<script src="/console/console.js" defer></script>
-</head>
-<body${signedIn === undefined && { markup: ' class="plain"' }}>
-<a class="skip" href="#content">Skip to content</a>
+  return renderDocument(
+    'en',
+    `${title} – gatehouse console`,
+    html`<link rel="stylesheet" href="/console/console.css">
+<script src="/console/console.js" defer></script>`,
+    html`<a class="skip" href="#content">Skip to content</a>
 <header>
 <div class="bar">
 <span class="brand">${DEFAULT_LOGO}<span>gatehouse console</span></span>
@@ -44,10 +37,8 @@ ${signedIn !== undefined && renderAccount(signedIn.request)}
 <main id="content" tabindex="-1">
 ${body}
 </main>
-${signedIn !== undefined && html`<footer>gatehouse ${signedIn.request.deps.version}</footer>`}
-</body>
-</html>
-`.markup;
+${signedIn !== undefined && html`<footer>gatehouse ${signedIn.request.deps.version}</footer>`}`,
+  );
 }
 
 const renderNavigation = (current: ConsolePath): Markup => html`<nav aria-label="Console">
@@ -61,7 +52,7 @@ const renderAccount = ({
   renderFormToken,
 }: ConsoleRequest): Markup => html`<form class="account" method="post" action="${urlFor('/sign-out')}">
 ${renderFormToken('/sign-out')}<span>${sanitizeText(identity.name, 60)}${identity.role === 'viewer' && html` <span class="badge">read-only</span>`}</span>
-<button class="quiet" type="submit">Sign out</button>
+<button class="link" type="submit">Sign out</button>
 </form>`;
 
 /** A page with one message. */

@@ -1,23 +1,15 @@
-import { DEFAULT_ACCENT, renderColours } from '../../pages/views/style.ts';
+import { createBaseStyle } from '../../pages/views/style.ts';
 
-/** The stylesheet of the console, with the colours of the pages. */
-export const createStylesheet = (accent: string = DEFAULT_ACCENT): string =>
-  renderColours(accent) + EDGE_COLOURS + RULES;
+/** The stylesheet of the console, with the colours and controls of the pages. */
+export const createStylesheet = (accent: string | undefined): string => createBaseStyle(accent) + RULES;
 
-/** The edge of a table where it continues. */
-const EDGE_COLOURS = `:root{--edge:rgba(20,30,45,.28)}
+/** `--edge` is the edge of a table where it continues. */
+const RULES = `:root{--edge:rgba(20,30,45,.28)}
 @media (prefers-color-scheme:dark){:root{--edge:rgba(160,180,210,.38)}}
-`;
-
-const RULES = `
-*{box-sizing:border-box}
-[hidden]{display:none!important}
-html{-webkit-text-size-adjust:100%;text-size-adjust:100%}
-body{margin:0;min-height:100vh;background:var(--page);color:var(--text);font:.95rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;overflow-wrap:anywhere}
+body{font-size:.95rem}
 header{background:var(--card);border-bottom:1px solid var(--line)}
 .bar{display:flex;flex-wrap:wrap;align-items:center;gap:0 1.5rem;max-width:80rem;margin:0 auto;padding:.25rem 1rem}
-.brand{display:flex;align-items:center;gap:.5rem;min-height:3rem;font-weight:600;color:var(--soft)}
-.brand svg{width:1.4rem;height:1.4rem;flex:none;color:var(--main)}
+.brand{min-height:3rem}
 nav{display:flex;flex-wrap:wrap;gap:0 .25rem;order:3;width:100%}
 nav a{padding:.6rem .75rem;color:var(--text);text-decoration:none;border-bottom:3px solid transparent}
 nav a:hover{background:var(--tint)}
@@ -31,37 +23,21 @@ footer{max-width:80rem;margin:0 auto;padding:0 1rem 1.5rem;color:var(--soft);fon
 h1{margin:0 0 .75rem;font-size:1.5rem;line-height:1.25}
 h2{margin:2rem 0 .75rem;font-size:1.1rem}
 p{margin:0 0 .75rem}
-a{color:var(--main);text-underline-offset:.2em}
 time{white-space:nowrap}
 code,pre,.mono{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;font-size:.9em}
 .soft,.hint{color:var(--soft);font-size:.9rem}
-.hint{margin:.35rem 0 0}
 .card{background:var(--card);border:1px solid var(--line);border-radius:.75rem;padding:1rem;box-shadow:0 1px 2px var(--shadow)}
 .narrow{max-width:30rem;margin:6vh auto 0;padding:1.5rem}
 .wide{max-width:50rem}
-label{display:block;font-weight:600;margin:0 0 .3rem}
-input[type=text],input[type=search],input[type=password],select{display:block;width:100%;min-height:2.75rem;padding:.4rem .7rem;font:inherit;color:inherit;background:var(--card);border:1px solid var(--field);border-radius:.5rem}
-input[type=checkbox]{width:1.15rem;height:1.15rem;margin:0 .5rem 0 0;vertical-align:-.2rem;accent-color:var(--main)}
-input[aria-invalid]{border-color:var(--bad-line);border-width:2px}
+input[type=checkbox]{width:1.15rem;height:1.15rem;margin:0 .5rem 0 0;vertical-align:-.2rem}
 .check{display:flex;align-items:center;min-height:2.75rem;font-weight:400;margin:0}
-button,.button{display:inline-flex;align-items:center;justify-content:center;min-height:2.75rem;padding:.5rem 1.1rem;font:inherit;font-weight:600;text-align:center;text-decoration:none;color:var(--on-main);background:var(--main);border:1px solid var(--main);border-radius:.5rem;cursor:pointer}
-button:hover,.button:hover{background:var(--main-hover);border-color:var(--main-hover)}
-.second{color:var(--text);background:transparent;border-color:var(--field)}
-.second:hover{background:var(--tint);border-color:var(--field)}
-.danger{color:var(--on-danger);background:var(--danger);border-color:var(--danger)}
-.danger:hover{background:var(--danger-hover);border-color:var(--danger-hover)}
-button.quiet{padding:.25rem 0;color:var(--main);background:none;border:0;font-weight:400;text-decoration:underline;text-underline-offset:.2em}
-button.quiet:hover{background:none;text-decoration-thickness:2px}
+button.link{font-weight:400}
 .narrow button{width:100%;margin:1.25rem 0 0}
-.or{display:flex;align-items:center;gap:.75rem;margin:1.25rem 0;color:var(--soft);font-size:.9rem}
-.or::before,.or::after{content:"";flex:1;border-top:1px solid var(--line)}
-:focus-visible{outline:3px solid var(--focus);outline-offset:2px}
-.note{margin:0 0 1rem;padding:.7rem .9rem;border-left:4px solid var(--warn-line);border-radius:.35rem;background:var(--warn)}
-.note.bad{border-color:var(--bad-line);background:var(--bad)}
+.or{margin-bottom:1.25rem}
+.note{margin:0 0 1rem}
 .note>:last-child{margin-bottom:0}
 .note h2{margin:0 0 .25rem;font-size:1rem}
 .note ul{margin:0 0 .75rem;padding:0 0 0 1.25rem}
-.note.good{border-color:var(--good);background:var(--tint)}
 .title{display:flex;flex-wrap:wrap;align-items:baseline;justify-content:space-between;gap:0 1.5rem;margin:0 0 .75rem}
 .title h1{margin:0}
 .tiles{display:flex;flex-wrap:wrap;gap:.75rem;margin:0;border:0}
@@ -112,7 +88,6 @@ dd{margin:0;flex:1 1 14rem;min-width:0}
 details{margin:0 0 .75rem}
 summary{cursor:pointer;font-weight:600;min-height:2rem}
 .more{margin:1rem 0 0}
-@media (prefers-reduced-motion:no-preference){button,.button{transition:background-color .12s,border-color .12s}}
 @media (max-width:40rem){.settings dt,dt{min-width:7rem}th,td{padding:.5rem .75rem}.account{margin-inline-start:0;width:100%;justify-content:space-between}nav a{padding:.5rem}.search>.small{flex-basis:100%}}
 @media (min-width:64rem){nav{order:0;width:auto}}
 @media print{header,.search,.actions{display:none}}

@@ -42,30 +42,38 @@ interface LayoutOptions {
 
 // The meta element relaxes the `Referrer-Policy` header to same-origin: with `no-referrer`, browsers send `Origin: null`
 // with the forms of this page.
-export const renderLayout = (
-  { messages, currentUrl }: LayoutOptions,
-  theme: Theme,
-  { title, body, redirectTo, languageQuery }: Page,
-): Markup => html`<!doctype html>
-<html lang="${messages.language}">
+export const renderDocument = (language: string, title: string, head: Markup, body: Markup): string =>
+  html`<!doctype html>
+<html lang="${language}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="same-origin">
-${redirectTo !== undefined && html`<meta http-equiv="refresh" content="0; url=${redirectTo}">`}
-<title>${title} – ${sanitizeText(theme.name, 40)}</title>
-<style>${{ markup: theme.style.text }}</style>
+<title>${title}</title>
+${head}
 </head>
 <body>
-<header class="brand">${theme.logo === undefined ? DEFAULT_LOGO : html`<img src="${theme.logo}" alt="">`}<span>${sanitizeText(theme.name, 40)}</span></header>
+${body}
+</body>
+</html>
+`.markup;
+
+export const renderLayout = (
+  { messages, currentUrl }: LayoutOptions,
+  theme: Theme,
+  { title, body, redirectTo, languageQuery }: Page,
+): string =>
+  renderDocument(
+    messages.language,
+    `${title} – ${sanitizeText(theme.name, 40)}`,
+    html`${redirectTo !== undefined && html`<meta http-equiv="refresh" content="0; url=${redirectTo}">\n`}<style>${{ markup: theme.style.text }}</style>`,
+    html`<header class="brand">${theme.logo === undefined ? DEFAULT_LOGO : html`<img src="${theme.logo}" alt="">`}<span>${sanitizeText(theme.name, 40)}</span></header>
 <main>
 ${body}
 </main>
-${renderFooter(messages, languageQuery === undefined ? currentUrl : `${currentUrl}?${languageQuery}`, theme)}
-</body>
-</html>
-`;
+${renderFooter(messages, languageQuery === undefined ? currentUrl : `${currentUrl}?${languageQuery}`, theme)}`,
+  );
 
 const renderFooter = (messages: Messages, currentUrl: string, { links }: Theme): Markup => html`<footer>
 ${links.map(({ text, url }) => html`<a href="${url}" rel="noreferrer">${sanitizeText(localize(text, messages.language), 60)}</a>\n`)}<nav class="languages" aria-label="${messages.languageLabel}">${LANGUAGES.map(
@@ -96,7 +104,7 @@ export function createPageReplies(theme: Theme) {
         ...(retryAfter !== undefined && { 'retry-after': String(Math.max(1, Math.ceil(retryAfter))) }),
         ...(allow !== undefined && { allow }),
       };
-      return { status, headers, body: renderLayout(layout, theme, page).markup };
+      return { status, headers, body: renderLayout(layout, theme, page) };
     },
     /** 303: a reload of the next page does not submit the form again. */
     redirect: (location: string, cookies: readonly string[] = []): Reply => ({
