@@ -7,7 +7,7 @@
 import { X509Certificate } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { grantByCertificate } from '../../src/grants/certificate-grant.ts';
+import { grantByCertificate } from '../../src/grants/credential-grants.ts';
 import { refresh } from '../../src/grants/refresh.ts';
 import { createLogger, createStdoutSink } from '../../src/observability/logger.ts';
 import { openGrantDeps } from './grant-deps.ts';

@@ -3,7 +3,7 @@ import type { Epoch } from '../domain/epoch.ts';
 import { getGrantState } from '../domain/grant.ts';
 import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
 import { findTokenFault } from '../domain/verified-token.ts';
-import { grantByCertificate } from '../grants/certificate-grant.ts';
+import { grantByCertificate } from '../grants/credential-grants.ts';
 import { authorizeDevice, deriveRequestId, exchangeDeviceCode } from '../grants/device-grant.ts';
 import { type Endpoint, type EndpointService, type EndpointSet, handleEndpoint } from '../grants/endpoint.ts';
 import type { IssuedTokens } from '../grants/issue.ts';
@@ -86,12 +86,11 @@ async function issueTokens(
   if (grantType !== undefined && grantType !== 'refresh_token')
     return refuseMalformed('grant_type must be refresh_token with a refresh_token.');
   if (parameters.encoding !== 'json') return refuseMalformed('A refresh must be sent as application/json.');
-  const certificate = service.getCertificate(context);
   return refresh(service.grantDeps, {
     clientId,
     refreshToken,
     arrivedAt: context.arrivedAt,
-    ...(certificate !== undefined && { certificate }),
+    certificate: service.getCertificate(context),
   });
 }
 

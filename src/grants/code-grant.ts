@@ -12,14 +12,12 @@ import { type AuthorizationRequest, getCodeIntegration, PUSHED_LIFETIME } from '
 import type { GrantDeps } from './deps.ts';
 import {
   assertAuditAvailable,
-  bindToCertificate,
-  checkStillAllowed,
   findMissingProof,
   grantFields,
   type IssuedTokens,
+  issueApprovedGrant,
   requireAuthentication,
   type TokenRequest,
-  tryIssueGrant,
 } from './issue.ts';
 import { isGrantRevoked, revokeGrant } from './revoke.ts';
 
@@ -245,32 +243,14 @@ export async function exchangeCode(deps: GrantDeps, params: CodeTokenRequest): P
   if (!issuesFor(integration.value, audience) || !params.isTarget(audience))
     return refused({ reason: 'target_invalid', target: 'this resource' });
 
-  const { identity, scope, decidedAt, issuedAfter = 0, assertedGroups } = decision;
+  const { identity, scope, decidedAt, issuedAfter = 0, assertedGroups, profile } = decision;
   // Revoking everything of a user or client includes approvals that were not exchanged yet.
   if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt, issuedAfter }))
     return refused({ reason: 'code_unknown' });
-  const grantType = 'code';
-  const allowed = await checkStillAllowed(deps, integration.value, { identity, grantType, scope, assertedGroups });
-  if (!allowed.ok) return allowed;
-  const binding = await bindToCertificate(integration.value, params);
-  if (!binding.ok) return binding;
-
-  const issued = await tryIssueGrant(deps, {
-    id,
-    integration: integration.value,
-    identity,
-    grantType,
-    scope,
-    profile: updateProfile(decision.profile, allowed.value),
-    assertedGroups,
-    audience,
-    proofKey: params.proofKey,
-    clientAuthenticated: params.clientAuthenticated,
-    issuedAfter,
-    now,
-    ...binding.value,
-  });
-  if (issued !== undefined) return ok(issued);
+  const approval = { id, identity, grantType: 'code', scope, profile, assertedGroups, issuedAfter, now } as const;
+  const issued = await issueApprovedGrant(deps, integration.value, approval, { ...params, audience });
+  if (!issued.ok) return issued;
+  if (issued.value !== undefined) return ok(issued.value);
   return (await revokeIfSpent(deps, id, params.clientId)) ?? refused({ reason: 'code_unknown' });
 }
 

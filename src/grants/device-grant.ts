@@ -9,7 +9,6 @@ import {
 import type { Epoch } from '../domain/epoch.ts';
 import type { Integration } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { updateProfile } from '../domain/profile.ts';
 import { findExcess, formatScope, parseScope, type ScopeSyntax } from '../domain/scope.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
@@ -19,13 +18,11 @@ import type { GrantDeps } from './deps.ts';
 import type { EndpointService } from './endpoint.ts';
 import {
   assertAuditAvailable,
-  bindToCertificate,
-  checkStillAllowed,
   findMissingProof,
   type IssuedTokens,
+  issueApprovedGrant,
   requireAuthentication,
   type TokenRequest,
-  tryIssueGrant,
 } from './issue.ts';
 import { isGrantRevoked } from './revoke.ts';
 
@@ -209,33 +206,14 @@ export async function exchangeDeviceCode(deps: GrantDeps, params: DeviceTokenReq
     return confirmed;
   }
 
-  const { identity, scope, decidedAt, issuedAfter = 0, assertedGroups } = confirmed.value;
+  const { identity, scope, decidedAt, issuedAfter = 0, assertedGroups, profile } = confirmed.value;
   // Revoking everything of a user or client includes approvals that were not exchanged yet.
   if (isGrantRevoked(deps, { id, clientId: params.clientId, identity, issuedAt: decidedAt, issuedAfter }))
     return refused({ reason: 'device_denied' });
-  const grantType = 'device';
-  const allowed = await checkStillAllowed(deps, integration.value, { identity, grantType, scope, assertedGroups });
-  if (!allowed.ok) return allowed;
-  const binding = await bindToCertificate(integration.value, params);
-  if (!binding.ok) return binding;
-
-  const newGrant = {
-    id,
-    integration: integration.value,
-    identity,
-    grantType,
-    scope,
-    profile: updateProfile(confirmed.value.profile, allowed.value),
-    assertedGroups,
-    audience: params.audience,
-    proofKey: params.proofKey,
-    clientAuthenticated: params.clientAuthenticated,
-    issuedAfter,
-    now,
-    ...binding.value,
-  } as const;
-  const issued = await tryIssueGrant(deps, newGrant, { keepUntil: keepRequestUntil(record) });
-  if (issued !== undefined) return ok(issued);
+  const approval = { id, identity, grantType: 'device', scope, profile, assertedGroups, issuedAfter, now } as const;
+  const issued = await issueApprovedGrant(deps, integration.value, approval, params, keepRequestUntil(record));
+  if (!issued.ok) return issued;
+  if (issued.value !== undefined) return ok(issued.value);
   deps.log.audit('device_code_replayed', { request: id, client: params.clientId });
   return refused({ reason: 'device_code_used' });
 }

@@ -15,6 +15,7 @@ import {
   isConfidential,
 } from '../domain/integration.ts';
 import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { updateProfile } from '../domain/profile.ts';
 import type { Refusal } from '../domain/refusal.ts';
 import { parseScope } from '../domain/scope.ts';
 import { type AssertedGroups, addGroups, type User } from '../domain/user.ts';
@@ -32,6 +33,8 @@ export interface IssuedTokens {
   readonly pair: TokenPair;
   /** Seconds until the access token expires, rounded down. */
   readonly expiresIn: number;
+  /** Is the refresh token returned? */
+  readonly isRefreshable: boolean;
 }
 
 /** What every request for new tokens states. */
@@ -113,12 +116,12 @@ export function createGrant(deps: GrantDeps, newGrant: NewGrant): Grant {
 export async function tryIssueGrant(
   deps: GrantDeps,
   newGrant: NewGrant,
-  { keepUntil, auditFields }: { readonly keepUntil?: Epoch; readonly auditFields?: LogFields } = {},
+  { keepUntil, auditFields }: { readonly keepUntil?: Epoch | undefined; readonly auditFields?: LogFields } = {},
 ): Promise<IssuedTokens | undefined> {
   const grant = createGrant(deps, newGrant);
   if ((await deps.store.grants.create(grant.id, grant, getGrantRecordExpiry(grant, keepUntil))) === 'taken')
     return undefined;
-  const issued = await issueTokens(deps, grant, newGrant.now);
+  const issued = await issueTokens(deps, grant, newGrant.now, newGrant.refreshable);
   deps.log.audit('grant_issued', { ...grantFields(grant), ...auditFields });
   return issued;
 }
@@ -181,6 +184,29 @@ function checkExchangeStillAllowed(
   return allowed.ok ? ok(undefined) : allowed;
 }
 
+type Approval = Pick<
+  NewGrant,
+  'id' | 'identity' | 'grantType' | 'scope' | 'profile' | 'assertedGroups' | 'issuedAfter' | 'now'
+>;
+
+/** Issues the grant that a user approved for a device or a client, if it is still allowed. Undefined if its id is taken. */
+export async function issueApprovedGrant(
+  deps: GrantDeps,
+  integration: Integration,
+  approval: Approval,
+  { audience, proofKey, clientAuthenticated, getCertificate }: TokenRequest,
+  keepUntil?: Epoch,
+): Promise<Outcome<IssuedTokens | undefined>> {
+  const { identity, grantType, scope, assertedGroups } = approval;
+  const allowed = await checkStillAllowed(deps, integration, { identity, grantType, scope, assertedGroups });
+  if (!allowed.ok) return allowed;
+  const binding = await bindToCertificate(integration, { getCertificate });
+  if (!binding.ok) return binding;
+  const profile = updateProfile(approval.profile, allowed.value);
+  const newGrant = { ...approval, integration, profile, audience, proofKey, clientAuthenticated, ...binding.value };
+  return ok(await tryIssueGrant(deps, newGrant, { keepUntil }));
+}
+
 /** Returns undefined if the integration does not require a DPoP proof, or if there is one. */
 export const findMissingProof = (
   { clientId, requiresProof }: Integration,
@@ -216,11 +242,17 @@ export function assertAuditAvailable({ isAuditAvailable }: Pick<GrantDeps, 'isAu
     throw new Fault('audit_unavailable', 'the audit log is unavailable', { retryAfter: 5 });
 }
 
-export async function issueTokens(deps: GrantDeps, grant: Grant, now: Epoch): Promise<IssuedTokens> {
+export async function issueTokens(
+  deps: GrantDeps,
+  grant: Grant,
+  now: Epoch,
+  isRefreshable = true,
+): Promise<IssuedTokens> {
   return {
     grant,
     pair: await deps.tokenIssuer.issueTokens(grant, now),
     expiresIn: Math.max(0, Math.floor(grant.accessExpires - now)),
+    isRefreshable,
   };
 }
 

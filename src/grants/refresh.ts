@@ -21,14 +21,14 @@ interface RefreshRequest {
   readonly clientId: string;
   readonly refreshToken: string;
   /** The client certificate of this connection. */
-  readonly certificate?: { readonly fingerprint: string; readonly der: Uint8Array };
+  readonly certificate?: { readonly fingerprint: string; readonly der: Uint8Array } | undefined;
   /** The client authenticated with its secret or key. */
   readonly clientAuthenticated?: boolean;
   /** Thumbprint of the key of the DPoP proof. */
   readonly proofKey?: string | undefined;
   readonly arrivedAt: Epoch;
   /** RFC 6749 §6: must be within the scope of the grant. The new token has the full scope of the grant. */
-  readonly scope?: string;
+  readonly scope?: string | undefined;
   /** RFC 8707 §2.2: must be the audience of the grant (undefined: the default). */
   readonly isTarget?: (audience: string | undefined) => boolean;
 }

@@ -3,7 +3,7 @@ import { type Integration, isConfidential, matchesUser } from '../domain/integra
 import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
 import { covers, formatOAuthScope, intersectScopes, type Scope } from '../domain/scope.ts';
 import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../domain/verified-token.ts';
-import { identifyByCertificate } from '../grants/certificate-grant.ts';
+import { identifyByCertificate } from '../grants/credential-grants.ts';
 import { accessTokenRateLimitKey, certificateRateLimitKey } from '../grants/rate-limit-key.ts';
 import { readBearerToken } from '../http/bearer-token.ts';
 import type { Parameters } from '../http/parameters.ts';

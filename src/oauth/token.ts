@@ -2,13 +2,11 @@ import type { z } from 'zod';
 import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
 import { toOAuthScope } from '../domain/scope.ts';
 import { hasCodeGrant } from '../grants/authorization-request.ts';
-import { grantByCertificate } from '../grants/certificate-grant.ts';
 import type { AuthenticatedClient } from '../grants/client-authentication.ts';
-import { grantToClient } from '../grants/client-grant.ts';
 import { exchangeCode } from '../grants/code-grant.ts';
+import { grantByCertificate, grantByExchange, grantToClient } from '../grants/credential-grants.ts';
 import { deriveRequestId, exchangeDeviceCode } from '../grants/device-grant.ts';
-import { type ExchangeRequest, grantByExchange } from '../grants/exchange-grant.ts';
-import type { IssuedTokens } from '../grants/issue.ts';
+import type { IssuedTokens, TokenRequest } from '../grants/issue.ts';
 import {
   certificateRateLimitKey,
   deviceCodeRateLimitKey,
@@ -27,60 +25,35 @@ import {
   ACCESS_TOKEN_TYPE,
   GRANT_TYPES,
   SUBJECT_TOKEN_TYPE_URNS,
-  TokenRequest,
+  TokenRequest as TokenRequestSchema,
   type TokenResponse,
 } from './schemas.ts';
 import { formBody, type OAuthEndpoint, type OAuthService } from './service.ts';
 
 const [DEVICE_GRANT, , , TOKEN_EXCHANGE, JWT_BEARER, AUTHORIZATION_CODE] = GRANT_TYPES;
 
-interface GrantResult extends IssuedTokens {
-  /** A refresh token is returned. */
-  readonly refreshable: boolean;
-}
-
-interface GrantRequest {
+interface TokenCall {
   readonly service: OAuthService;
   readonly context: RequestContext;
-  readonly client: AuthenticatedClient;
   readonly parameters: Parameters;
-  /** The audience that the client asked for. If undefined, the default of the integration applies. */
-  readonly audience: string | undefined;
-  /** Thumbprint of the key of the DPoP proof. */
-  readonly proofKey: string | undefined;
 }
 
-type GrantHandler = (request: GrantRequest) => Promise<Outcome<GrantResult>>;
-
-const toGrantResult = (issued: Outcome<IssuedTokens>, refreshable: boolean): Outcome<GrantResult> =>
-  issued.ok ? ok({ ...issued.value, refreshable }) : issued;
+type GrantHandler = (request: TokenRequest, call: TokenCall) => Promise<Outcome<IssuedTokens>>;
 
 const refuseMissing = (name: string): Outcome<never> => refuseMalformed(`${name} is required with this grant_type.`);
 
 /** RFC 8628 §3.4. */
-const handleDeviceCode: GrantHandler = async (request) => {
-  const { service, context, client, parameters, audience, proofKey } = request;
+const handleDeviceCode: GrantHandler = async (request, { service, parameters }) => {
   const deviceCode = parameters.get('device_code');
   if (deviceCode === undefined) return refuseMissing('device_code');
-  return toGrantResult(
-    await exchangeDeviceCode(service.grantDeps, {
-      clientId: client.clientId,
-      clientAuthenticated: client.isAuthenticated,
-      deviceCode,
-      audience,
-      proofKey,
-      slowDown: true,
-      getCertificate: () => service.getPresentedCertificate(context),
-    }),
-    true,
-  );
+  return exchangeDeviceCode(service.grantDeps, { ...request, deviceCode, slowDown: true });
 };
 
 /** RFC 7636 §4.1. */
 const VERIFIER = /^[A-Za-z0-9._~-]{43,128}$/;
 
 /** RFC 6749 §4.1.3, RFC 7636 §4.5. */
-const handleAuthorizationCode: GrantHandler = async ({ service, context, client, parameters, proofKey }) => {
+const handleAuthorizationCode: GrantHandler = async (request, { service, parameters }) => {
   const code = parameters.get('code');
   if (code === undefined) return refuseMissing('code');
   const redirectUri = parameters.get('redirect_uri');
@@ -89,40 +62,22 @@ const handleAuthorizationCode: GrantHandler = async ({ service, context, client,
   if (verifier === undefined) return refuseMissing('code_verifier');
   if (!VERIFIER.test(verifier))
     return refuseMalformed('code_verifier must be 43 to 128 characters: letters, digits and -._~');
-  return toGrantResult(
-    await exchangeCode(service.grantDeps, {
-      clientId: client.clientId,
-      clientAuthenticated: client.isAuthenticated,
-      code,
-      redirectUri,
-      verifier,
-      isTarget: createTargetCheck(parameters, service),
-      proofKey,
-      getCertificate: () => service.getPresentedCertificate(context),
-    }),
-    true,
-  );
+  const isTarget = createTargetCheck(parameters, service);
+  return exchangeCode(service.grantDeps, { ...request, code, redirectUri, verifier, isTarget });
 };
 
 /** RFC 6749 §6. */
-const handleRefreshToken: GrantHandler = async ({ service, context, client, parameters, proofKey }) => {
+const handleRefreshToken: GrantHandler = async (request, { service, context, parameters }) => {
   const refreshToken = parameters.get('refresh_token');
   if (refreshToken === undefined) return refuseMissing('refresh_token');
-  const scope = parameters.get('scope');
-  const certificate = service.getCertificate(context);
-  return toGrantResult(
-    await refresh(service.grantDeps, {
-      clientId: client.clientId,
-      clientAuthenticated: client.isAuthenticated,
-      refreshToken,
-      proofKey,
-      arrivedAt: context.arrivedAt,
-      isTarget: createTargetCheck(parameters, service),
-      ...(scope !== undefined && { scope }),
-      ...(certificate !== undefined && { certificate }),
-    }),
-    true,
-  );
+  return refresh(service.grantDeps, {
+    ...request,
+    refreshToken,
+    arrivedAt: context.arrivedAt,
+    isTarget: createTargetCheck(parameters, service),
+    scope: parameters.get('scope'),
+    certificate: service.getCertificate(context),
+  });
 };
 
 const identifyCertificateCaller = (
@@ -133,53 +88,23 @@ const identifyCertificateCaller = (
   certificateRateLimitKey(service.grantDeps, service.getCertificate(context)?.der, parameters.get('client_id'));
 
 /** RFC 6749 §4.4: the client authenticates with its secret or key, or with a certificate (RFC 8705 §2). No refresh token (§4.4.3). */
-const handleClientCredentials: GrantHandler = async ({ service, context, client, parameters, audience, proofKey }) => {
-  const { clientId } = client;
-  if (client.isAuthenticated)
-    return toGrantResult(
-      await grantToClient(service.grantDeps, {
-        clientId,
-        scope: parameters.get('scope'),
-        audience,
-        proofKey,
-        getCertificate: () => service.getPresentedCertificate(context),
-      }),
-      false,
-    );
+const handleClientCredentials: GrantHandler = async (request, { service, context, parameters }) => {
+  const scope = parameters.get('scope');
+  if (request.clientAuthenticated === true) return grantToClient(service.grantDeps, { ...request, scope });
   const caller = identifyCertificateCaller(service, context, parameters);
   const wait = await service.rateLimits.certificate.take(caller ?? getRateLimitKey(context.clientAddress));
   if (wait > 0) return refused({ reason: 'too_many_requests', retryAfter: wait });
-  return toGrantResult(
-    await grantByCertificate(service.grantDeps, {
-      clientId,
-      scope: parameters.get('scope'),
-      certificate: service.getCertificate(context)?.der,
-      scopeSyntax: { allowSpaces: true },
-      audience,
-      proofKey,
-      accessOnly: true,
-    }),
-    false,
-  );
+  return grantByCertificate(service.grantDeps, {
+    ...request,
+    scope,
+    certificate: service.getCertificate(context)?.der,
+    scopeSyntax: { allowSpaces: true },
+    accessOnly: true,
+  });
 };
 
-const exchangeToken = (
-  { service, context, client, parameters, audience, proofKey }: GrantRequest,
-  subject: Pick<ExchangeRequest, 'subjectToken' | 'subjectTokenType'>,
-): Promise<Outcome<GrantResult>> =>
-  grantByExchange(service.grantDeps, {
-    clientId: client.clientId,
-    clientAuthenticated: client.isAuthenticated,
-    scope: parameters.get('scope'),
-    ...subject,
-    audience,
-    proofKey,
-    getCertificate: () => service.getPresentedCertificate(context),
-  });
-
 /** RFC 8693 §2.1. */
-const handleTokenExchange: GrantHandler = async (request) => {
-  const { parameters } = request;
+const handleTokenExchange: GrantHandler = async (request, { service, parameters }) => {
   const subjectToken = parameters.get('subject_token');
   if (subjectToken === undefined) return refuseMissing('subject_token');
   const type = parameters.get('subject_token_type');
@@ -192,15 +117,16 @@ const handleTokenExchange: GrantHandler = async (request) => {
     return refuseMalformed('actor_token is not supported.');
   if ((parameters.get('requested_token_type') ?? ACCESS_TOKEN_TYPE) !== ACCESS_TOKEN_TYPE)
     return refuseMalformed(`requested_token_type must be ${ACCESS_TOKEN_TYPE}.`);
-  return exchangeToken(request, { subjectToken, subjectTokenType });
+  const scope = parameters.get('scope');
+  return grantByExchange(service.grantDeps, { ...request, scope, subjectToken, subjectTokenType });
 };
 
 /** RFC 7523 §2.1. */
-const handleJwtBearer: GrantHandler = async (request) => {
-  const assertion = request.parameters.get('assertion');
-  return assertion === undefined
-    ? refuseMissing('assertion')
-    : exchangeToken(request, { subjectToken: assertion, subjectTokenType: 'jwt' });
+const handleJwtBearer: GrantHandler = async (request, { service, parameters }) => {
+  const subjectToken = parameters.get('assertion');
+  if (subjectToken === undefined) return refuseMissing('assertion');
+  const scope = parameters.get('scope');
+  return grantByExchange(service.grantDeps, { ...request, scope, subjectToken, subjectTokenType: 'jwt' });
 };
 
 const GRANT_HANDLERS: Readonly<Record<(typeof GRANT_TYPES)[number], GrantHandler>> = {
@@ -258,8 +184,8 @@ function resolveTarget(
 async function useProof(
   { proofs }: OAuthService,
   proof: AcceptedProof | undefined,
-  issue: () => Promise<Outcome<GrantResult>>,
-): Promise<Outcome<GrantResult>> {
+  issue: () => Promise<Outcome<IssuedTokens>>,
+): Promise<Outcome<IssuedTokens>> {
   if (proof === undefined) return issue();
   let wasIssued = false;
   try {
@@ -275,7 +201,7 @@ export const token: OAuthEndpoint = {
   name: 'token',
   method: 'POST',
   path: '/oauth2/token',
-  body: formBody(TokenRequest),
+  body: formBody(TokenRequestSchema),
   errors: (parameters) => ERROR_TABLES.get(parameters.get('grant_type')) ?? TOKEN_ERRORS,
   identifyCaller(service, context, parameters) {
     const { grantDeps } = service;
@@ -304,17 +230,19 @@ export const token: OAuthEndpoint = {
     if (!proof.ok) return proof;
 
     const issued = await useProof(service, proof.value, () =>
-      GRANT_HANDLERS[supportedType]({
-        service,
-        context,
-        client: client.value,
-        parameters,
-        audience: target.value,
-        proofKey: proof.value?.proofKey,
-      }),
+      GRANT_HANDLERS[supportedType](
+        {
+          clientId: client.value.clientId,
+          clientAuthenticated: client.value.isAuthenticated,
+          audience: target.value,
+          proofKey: proof.value?.proofKey,
+          getCertificate: () => service.getPresentedCertificate(context),
+        },
+        { service, context, parameters },
+      ),
     );
     if (!issued.ok) return issued;
-    const { grant, pair, expiresIn, refreshable } = issued.value;
+    const { grant, pair, expiresIn, isRefreshable } = issued.value;
     context.note({ identity: grant.identity, grantId: grant.id });
     return ok({
       status: 200,
@@ -323,7 +251,7 @@ export const token: OAuthEndpoint = {
         token_type: grant.proofKey === undefined ? 'Bearer' : 'DPoP',
         expires_in: expiresIn,
         ...(grantType === TOKEN_EXCHANGE && { issued_token_type: ACCESS_TOKEN_TYPE }),
-        ...(refreshable && { refresh_token: pair.refreshToken }),
+        ...(isRefreshable && { refresh_token: pair.refreshToken }),
         scope: toOAuthScope(grant.scope),
       } satisfies z.output<typeof TokenResponse>,
     });
