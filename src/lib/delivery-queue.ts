@@ -20,14 +20,11 @@ interface Entry<T> {
   readonly item: T;
 }
 
-export const createDeliveryQueue = <T>(options: DeliveryQueueOptions<T>): DeliveryQueue<T> =>
-  new DeliveryQueue(options);
-
 /** A bounded queue for a receiver that may be slow or unreachable: delivers in order and in batches, and retries with backoff. */
-class DeliveryQueue<T> {
+export class DeliveryQueue<T> {
   readonly #options: DeliveryQueueOptions<T>;
-  readonly #highPriority = new Fifo<Entry<T>>();
-  readonly #lowPriority = new Fifo<Entry<T>>();
+  readonly #highPriority: Entry<T>[] = [];
+  readonly #lowPriority: Entry<T>[] = [];
   #nextSequence = 0;
   #inFlight: readonly T[] = [];
   #failures = 0;
@@ -55,12 +52,12 @@ class DeliveryQueue<T> {
 
   /** Including items that are being delivered. */
   pending(): number {
-    return this.#highPriority.size + this.#lowPriority.size + this.#inFlight.length;
+    return this.#highPriority.length + this.#lowPriority.length + this.#inFlight.length;
   }
 
   /** The last attempt failed, or the queue is full. Low-priority items never block: others replace them. */
   isBlocked(): boolean {
-    return this.#failures > 0 || this.#highPriority.size + this.#inFlight.length >= this.#options.maxPending;
+    return this.#failures > 0 || this.#highPriority.length + this.#inFlight.length >= this.#options.maxPending;
   }
 
   /** Delivers the rest within this time. Returns how many items were not delivered. */
@@ -90,8 +87,8 @@ class DeliveryQueue<T> {
   #takeBatch(): T[] {
     const items: T[] = [];
     while (items.length < this.#options.batchSize) {
-      const high = this.#highPriority.peek();
-      const low = this.#lowPriority.peek();
+      const [high] = this.#highPriority;
+      const [low] = this.#lowPriority;
       const isLowNext = high === undefined || (low !== undefined && low.sequence < high.sequence);
       const entry = (isLowNext ? this.#lowPriority : this.#highPriority).shift();
       if (entry === undefined) break;
@@ -134,34 +131,5 @@ class DeliveryQueue<T> {
         resolve();
       };
     });
-  }
-}
-
-/** A queue with constant-time `shift`. */
-class Fifo<E> {
-  #items: E[] = [];
-  #head = 0;
-
-  get size(): number {
-    return this.#items.length - this.#head;
-  }
-
-  push(item: E): void {
-    this.#items.push(item);
-  }
-
-  peek(): E | undefined {
-    return this.#items[this.#head];
-  }
-
-  shift(): E | undefined {
-    const item = this.#items[this.#head];
-    if (item === undefined) return undefined;
-    this.#head += 1;
-    if (this.#head > 1_000 && this.#head * 2 > this.#items.length) {
-      this.#items = this.#items.slice(this.#head);
-      this.#head = 0;
-    }
-    return item;
   }
 }

@@ -1,5 +1,5 @@
 import { GRANT_TYPES } from '../domain/integration.ts';
-import { createDeliveryQueue } from '../lib/delivery-queue.ts';
+import { DeliveryQueue } from '../lib/delivery-queue.ts';
 import { AUDIT_EVENTS, type AuditEvent } from './audit-events.ts';
 import { errorFields, formatAuditLine, type LogFields, type Logger } from './logger.ts';
 import type { Counter } from './metric-registry.ts';
@@ -55,7 +55,7 @@ export function openAuditLog({ sink, buffer = MAX_PENDING, log, metrics, backoff
   );
   const queue =
     sink &&
-    createDeliveryQueue<AuditRecord>({
+    new DeliveryQueue<AuditRecord>({
       deliver: (records) => sink.deliver(records),
       maxPending: buffer,
       batchSize: sink.batchSize,

@@ -1,5 +1,5 @@
 import { hostname } from 'node:os';
-import { createDeliveryQueue } from '../lib/delivery-queue.ts';
+import { DeliveryQueue } from '../lib/delivery-queue.ts';
 import type { RequestRecord } from './access-log.ts';
 import { openPoster } from './json-poster.ts';
 import { errorFields, type Logger } from './logger.ts';
@@ -50,7 +50,7 @@ export function openTracer(options: TracerOptions) {
     ],
   };
   let isFailureReported = false;
-  const queue = createDeliveryQueue<ReturnType<typeof createSpan>>({
+  const queue = new DeliveryQueue<ReturnType<typeof createSpan>>({
     maxPending: MAX_SPANS,
     batchSize: BATCH_SIZE,
     lingerMs: options.lingerMs ?? LINGER_MS,

@@ -4,7 +4,7 @@ import { closeSync, openSync, readdirSync, readFileSync, readlinkSync } from 'no
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { createDeliveryQueue } from '../../src/lib/delivery-queue.ts';
+import { DeliveryQueue } from '../../src/lib/delivery-queue.ts';
 import { redactText } from '../../src/lib/redact.ts';
 import { createStdoutSink } from '../../src/observability/logger.ts';
 import { createServeFolder, until } from '../support/serve-process.ts';
@@ -115,7 +115,7 @@ describe('a long client_id', () => {
 
 test('refusals caused by unauthenticated clients do not block the audit queue; events that must be recorded do', async () => {
   const delivery = Promise.withResolvers<void>();
-  const outbox = createDeliveryQueue<string>({
+  const outbox = new DeliveryQueue<string>({
     deliver: () => delivery.promise,
     maxPending: 4,
     batchSize: 1,
