@@ -61,7 +61,7 @@ export async function openGrantDeps(
       pollLimiter: createPollLimiter(),
       pendingLimiter: createPendingDeviceLimiter({
         limits: () => ({ all: 1, perClient: 1 }),
-        shared: createMemoryLimits({ now: () => 0 }),
+        shared: createMemoryLimits(() => 0),
         digestName: (text) => text,
       }),
       getOutages: () => [],

@@ -497,11 +497,10 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
     logReason = getLogReason(refusal),
     override?: RefusalOptions['override'],
   ): void {
-    const { realm, resourceMetadata, policy, renderRootPage } = this.#config;
+    const { resourceMetadata, policy, renderRootPage } = this.#config;
     this.notes.decision = getLogDecision(refusal);
     this.notes.reason = logReason;
     const reply = createRefusalReply(refusal, {
-      realm,
       resourceMetadata: target && resourceMetadata?.getUrl(target.authority ?? this.#head.host, target.path),
       proofAlgorithms: policy.proofs?.verifier.algorithms,
       requestId: this.id,

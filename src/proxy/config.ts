@@ -37,7 +37,6 @@ export interface ProxyConfig {
   readonly endStreams: EndStreams;
   /** It is undefined if no rule has a limit. */
   readonly quotas: Quotas | undefined;
-  readonly realm: string;
   /** It is undefined where challenges name no metadata. */
   readonly resourceMetadata: ResourceMetadata | undefined;
   /** It is undefined where browsers get JSON as well. */

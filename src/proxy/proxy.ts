@@ -1,5 +1,6 @@
 import type { AccessRule } from '../domain/access-rule.ts';
 import { compileRules } from '../domain/rule-matcher.ts';
+import type { ResourceScope } from '../lib/shared-resources.ts';
 import { createFailureReporter } from '../observability/report-limiter.ts';
 import type { ProofVerifier } from '../tokens/proof-verifier.ts';
 import type { HostCheck, ProxyConfig } from './config.ts';
@@ -14,7 +15,7 @@ import {
   type HostSettings,
 } from './policy/served-hosts.ts';
 import { UpstreamRewriter } from './policy/upstream-rewriter.ts';
-import type { UpstreamRegistry, UpstreamSet } from './upstream/registry.ts';
+import type { UpstreamRegistry } from './upstream/registry.ts';
 import type { UpstreamSettings } from './upstream/targets.ts';
 
 export interface ProxyDeps
@@ -29,6 +30,7 @@ export interface ProxyDeps
   readonly upstreams: Readonly<Record<string, UpstreamSettings>>;
   /** Connections to upstreams, shared by all configurations. */
   readonly registry: UpstreamRegistry;
+  readonly scope: ResourceScope;
   /** Signs an assertion about the caller for one upstream. */
   readonly signAssertion?: (caller: Caller, audience: string) => string | Promise<string>;
   readonly publicUrl: string;
@@ -50,7 +52,6 @@ export class ReverseProxy {
   readonly resourceMetadata: ResourceMetadata | undefined;
   /** For requests that are forwarded: the same policy with assertions. */
   readonly config: ProxyConfig;
-  readonly #upstreams: UpstreamSet;
 
   constructor(deps: ProxyDeps) {
     const { publicUrl, pagesHost, hosts, resourceMetadata } = deps;
@@ -76,7 +77,7 @@ export class ReverseProxy {
         : createServedHosts({ settings: hosts, publicUrl, routeHosts: rules.hosts, pagesHost }, deps.log).accepts;
     this.resourceMetadata =
       resourceMetadata && new ResourceMetadata({ ...resourceMetadata, publicUrl, rules, isListedHost });
-    this.#upstreams = deps.registry.acquire(deps.upstreams);
+    const upstreams = deps.registry.acquire(deps.upstreams, deps.scope);
     this.config = {
       ...deps,
       policy: { ...this.policy, signAssertion: createRuleSigner(deps) },
@@ -87,14 +88,9 @@ export class ReverseProxy {
       rewriter: new UpstreamRewriter(deps),
       resourceMetadata: this.resourceMetadata,
       acceptsHost: this.acceptsHost,
-      getUpstream: ({ upstream }) => this.#upstreams.get(upstream),
+      getUpstream: ({ upstream }) => upstreams.get(upstream),
       reportFailure: createFailureReporter(deps.log, 'authorization_failed'),
     };
-  }
-
-  /** Lets running requests end within this time. */
-  close(withinSeconds = 30): Promise<void> {
-    return this.#upstreams.release(withinSeconds);
   }
 }
 

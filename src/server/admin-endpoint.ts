@@ -184,7 +184,3 @@ export const createCheck = (name: string, findProblem: () => Problem | Promise<P
     if (typeof problem === 'string') throw new Error(problem);
   },
 });
-
-/** Not ready while overloaded, so that load balancers send requests elsewhere. */
-export const createEventLoopCheck = (isOverloaded: () => boolean): ReadinessCheck =>
-  createCheck('event loop', () => isOverloaded() && 'is overloaded');

@@ -66,7 +66,8 @@ export function buildRules(settings: Settings): AccessRule[] {
   const defaultLimits = listRouteLimits(settings.limits.routes);
   return settings.routes.map((route, index) => {
     const { path, public: isPublic, requires, methods, clients, issuers, audience, cors, rate, ...rest } = route;
-    const audiences = audience ?? settings.upstreams[route.upstream]?.audience;
+    const upstream = settings.upstreams[route.upstream];
+    const audiences = audience ?? upstream?.audience;
     const limits = nameLimits(rate === undefined ? defaultLimits : listRouteLimits(rate), isPublic === true);
     const pattern = parsePattern(path);
     if (!pattern.ok) throw new Error(pattern.problem);
@@ -75,7 +76,7 @@ export function buildRules(settings: Settings): AccessRule[] {
       name: `routes[${index}] ${path}`,
       pattern: pattern.segments,
       requirement: buildRequirement(path, isPublic, requires),
-      ...pickPathOptions(settings, route.upstream),
+      ...(upstream?.paths !== undefined && { paths: upstream.paths }),
       ...(methods !== undefined && { methods: new Set(methods) }),
       ...(clients !== undefined && { clients: new Set(clients) }),
       ...(issuers !== undefined && { issuers: new Set(issuers) }),
@@ -101,19 +102,9 @@ function nameLimits(limits: readonly ConfiguredLimit[], isPublic: boolean): Rout
   });
 }
 
-function pickPathOptions({ upstreams }: Settings, name: string): Pick<AccessRule, 'paths'> {
-  const paths = upstreams[name]?.paths;
-  return paths === undefined ? {} : { paths };
-}
-
-const buildCorsPolicy = ({
-  origins,
-  methods,
-  ...rest
-}: NonNullable<Settings['routes'][number]['cors']>): CorsPolicy => ({
-  origins: origins.includes('*') ? 'any' : new Set(origins),
-  ...(methods !== undefined && { methods }),
-  ...rest,
+const buildCorsPolicy = (cors: NonNullable<Settings['routes'][number]['cors']>): CorsPolicy => ({
+  ...cors,
+  origins: cors.origins.includes('*') ? 'any' : new Set(cors.origins),
 });
 
 function buildRequirement(

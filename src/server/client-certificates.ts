@@ -3,24 +3,19 @@ import type { Peers } from '../config/units.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { PresentedCertificate } from '../domain/verified-token.ts';
-import type { HttpRequest, RequestContext } from '../http/request-context.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import { Fault } from '../ports/fault.ts';
+import type { CertificateContext } from '../proxy/config.ts';
 import type { CertificateValidator, ValidatedCertificate } from '../x509/certificate-validator.ts';
 import { type ForwardedHeader, findForwardedField, parseForwardedCertificate } from '../x509/forwarded-certificate.ts';
 
 interface ClientCertificatesOptions {
   /** Front proxies that terminate TLS, and the header in which they forward the certificate of their client. */
   readonly forwardedFrom: Peers;
-  readonly forwardedHeader: ForwardedHeader | undefined;
+  readonly forwardedHeader?: ForwardedHeader | undefined;
   readonly certificateValidator: CertificateValidator;
   readonly now: () => Epoch;
 }
-
-/** What the client certificate of a request is read from. */
-type CertificateContext = Pick<RequestContext, 'peer' | 'sourceUnknown' | 'certificate'> & {
-  readonly request: Pick<HttpRequest, 'rawHeaders'>;
-};
 
 export interface ClientCertificate {
   readonly der: Uint8Array;
@@ -51,14 +46,8 @@ export function createClientCertificates(options: ClientCertificatesOptions) {
     const cached = verdicts.get(der);
     if (cached !== undefined) return cached;
     const fingerprint = hash('sha256', der, 'base64url');
-    const verdict = {
-      der,
-      fingerprint,
-      accepted: false,
-      revision: 0,
-      validatedAt: Number.POSITIVE_INFINITY,
-      validUntil: 0,
-    };
+    const unknown = { accepted: false, revision: 0, validatedAt: Number.POSITIVE_INFINITY, validUntil: 0 };
+    const verdict = { der, fingerprint, ...unknown };
     verdicts.set(der, verdict);
     return verdict;
   };

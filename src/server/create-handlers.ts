@@ -47,15 +47,8 @@ export function createBuildContext(
 ): BuildContext {
   const { store, log, now } = processState;
   const { files, keyring, trustedIssuers, ocsp } = opened;
-  const { forwardedFrom, forwardedHeader, requireCrl, requireClientAuth, asciiNames } = settings.certificates;
-  const certificateValidator = createCertificateValidator({
-    issuers: files.issuers,
-    crls: files.crls,
-    requireCrl,
-    requireClientAuth,
-    asciiNames,
-    ocsp,
-  });
+  const { issuers, crls } = files;
+  const certificateValidator = createCertificateValidator({ ...settings.certificates, issuers, crls, ocsp });
   const grantDeps: GrantDeps = {
     store,
     users: opened.users,
@@ -79,12 +72,7 @@ export function createBuildContext(
     now,
     log,
   };
-  const certificates = createClientCertificates({
-    forwardedFrom,
-    forwardedHeader,
-    certificateValidator,
-    now,
-  });
+  const certificates = createClientCertificates({ ...settings.certificates, certificateValidator, now });
   return { ...opened, settings, processState, scope, certificates, grantDeps };
 }
 
@@ -149,8 +137,6 @@ export function createConfirmationPages(
   });
 }
 
-const REALM = 'gatehouse';
-
 /** Opens the upstreams. */
 export function createRequestProxy(context: BuildContext): ReverseProxy {
   const { settings, processState, scope, keyring, certificates, grantDeps, rules, quotas } = context;
@@ -161,19 +147,19 @@ export function createRequestProxy(context: BuildContext): ReverseProxy {
     for (const name of Object.keys(settings.upstreams)) metrics.upstream(name);
   });
   const signAssertion = createAssertionSigner(keyring, settings.publicUrl);
-  const proxy = withStartError(
+  return withStartError(
     () =>
       new ReverseProxy({
         rules,
         quotas,
         upstreams: settings.upstreams,
         registry: processState.upstreams,
+        scope,
         signAssertion: (caller, audience) => signAssertion(caller, audience, now()),
         publicUrl: settings.publicUrl,
         pagesHost: getPagesOrigin(settings).host,
         hosts: settings.hosts,
         resourceMetadata: buildResourceMetadata(settings),
-        realm: REALM,
         renderRootPage: buildRootPage(context),
         headers: buildHeaderSettings(settings),
         maxBodyBytes: settings.limits.body,
@@ -190,7 +176,6 @@ export function createRequestProxy(context: BuildContext): ReverseProxy {
         log,
       }),
   );
-  return scope.resources.adopt(proxy, () => proxy.close(0));
 }
 
 /** Only proxied requests accept the tokens of trusted issuers; the token API accepts its own. */
@@ -247,7 +232,6 @@ export function createForwardAuthEndpoint(
   const servicePaths = new ServicePaths(settings);
   return new ForwardAuth({
     policy,
-    realm: REALM,
     headers: buildHeaderSettings(settings),
     isTrustedPeer: settings.trustedProxies.includes,
     // The certificate of the connection is the front proxy's own; its client's is only in the header.

@@ -62,19 +62,15 @@ function getLatestExpiries(issuers: CertificateFiles['issuers']): Map<string, nu
   return latest;
 }
 
-/** Counts failed handshakes and rejected connections. */
-export function createRejectionCounter(metrics: Metrics): (stage: 'handshake' | 'connection') => void {
-  const handshakes = metrics.counter('gatehouse_tls_handshake_failures_total');
-  const connections = metrics.counter('gatehouse_connections_refused_total');
-  return (stage) => {
-    (stage === 'handshake' ? handshakes : connections).value += 1;
-  };
-}
-
-export function createHandshakeCounter(metrics: Metrics): (resumed: boolean) => void {
+/** Counts handshakes, and rejected connections. */
+export function createListenerCounters(metrics: Metrics) {
   const full = metrics.counter('gatehouse_tls_handshakes_total', 'full');
   const resumptions = metrics.counter('gatehouse_tls_handshakes_total', 'resumed');
-  return (resumed) => {
-    (resumed ? resumptions : full).value += 1;
+  const handshakes = metrics.counter('gatehouse_tls_handshake_failures_total');
+  const connections = metrics.counter('gatehouse_connections_refused_total');
+  return {
+    onHandshake: (resumed: boolean): void => void ((resumed ? resumptions : full).value += 1),
+    onRejected: (stage: 'handshake' | 'connection'): void =>
+      void ((stage === 'handshake' ? handshakes : connections).value += 1),
   };
 }

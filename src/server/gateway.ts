@@ -13,12 +13,11 @@ import {
 } from '../observability/recent-events.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { ClientRequest, type RequestEnvironment } from '../proxy/client-request.ts';
-import { createAvailabilityMonitor } from '../stores/redis/availability.ts';
 import { createAdminApi } from './admin-directory.ts';
-import { AdminEndpoint, createEventLoopCheck } from './admin-endpoint.ts';
+import { AdminEndpoint, createCheck } from './admin-endpoint.ts';
 import { ensureAdminTokens } from './admin-token.ts';
 import type { EventLoopMonitor } from './event-loop-monitor.ts';
-import { createHandshakeCounter, createRejectionCounter, registerGatewayMetrics } from './gateway-metrics.ts';
+import { createListenerCounters, registerGatewayMetrics } from './gateway-metrics.ts';
 import { instrumentStore } from './instrumented-store.ts';
 import { ensureKeyFile } from './keys.ts';
 import { createTlsContextOptions, startPublicListener } from './listeners.ts';
@@ -70,7 +69,11 @@ interface ActiveConfig {
 
 const systemClock = (): number => Date.now() / 1_000;
 
-export async function openGateway(options: GatewayOptions): Promise<Gateway> {
+export const openGateway = async (options: GatewayOptions): Promise<Gateway> => new Gateway(await openParts(options));
+
+type GatewayParts = Awaited<ReturnType<typeof openParts>>;
+
+async function openParts(options: GatewayOptions) {
   // Closes what is open, in reverse order, when a later phase fails.
   await using resources = new AsyncDisposableStack();
   const foundation = await openFoundation(options, resources);
@@ -105,16 +108,8 @@ export async function openGateway(options: GatewayOptions): Promise<Gateway> {
   if (role === 'standalone') await admin.open();
   logWarnings(active.config, log, options.describe);
   log.audit('service_started');
-  return new Gateway({
-    foundation,
-    processState,
-    active,
-    ticketSecrets,
-    listener,
-    reloads,
-    getStatus,
-    resources: resources.move(),
-  });
+  const owned = resources.move();
+  return { foundation, processState, active, ticketSecrets, listener, reloads, getStatus, resources: owned };
 }
 
 /** Opens what is opened once per process, before the first configuration is built. */
@@ -132,7 +127,7 @@ async function openFoundation(options: GatewayOptions, resources: AsyncDisposabl
   const admin = new AdminEndpoint({
     settings,
     log,
-    checks: [createEventLoopCheck(isOverloaded)],
+    checks: [createCheck('event loop', () => isOverloaded() && 'is overloaded')],
     getSnapshots: async () => [await metrics.snapshot()],
     getRecentSnapshots: async () => [await metrics.snapshot()],
     findRecentEvents: async (query) => recentEvents?.find(query) ?? NO_RECENT_EVENTS,
@@ -140,7 +135,7 @@ async function openFoundation(options: GatewayOptions, resources: AsyncDisposabl
     now,
   });
   resources.defer(() => admin.close());
-  const authenticator = createReportingAuthenticator({ log, metrics, now });
+  const authenticator = createReportingAuthenticator(log, metrics, now);
   const store = await openStore({
     settings,
     log,
@@ -184,17 +179,14 @@ async function activateFirstConfig(
 ): Promise<ActiveConfig> {
   const build = (): Promise<RuntimeConfig> => buildRuntimeConfig(settings, processState);
   // Verifies the keys against the store: Redis may become unreachable meanwhile.
-  const availability = createAvailabilityMonitor({
-    onUnreachable: (reason, seconds) =>
-      log.error('store_unreachable_at_start', {
-        reason,
-        ...(seconds >= 1 && { unreachable_s: Math.round(seconds) }),
-        note: 'no request is served before the keys are verified against the store; retrying until it is reachable',
-      }),
-  });
+  const report = (reason: string, seconds: number): void =>
+    log.error('store_unreachable_at_start', {
+      reason,
+      ...(seconds >= 1 && { unreachable_s: Math.round(seconds) }),
+      note: 'no request is served before the keys are verified against the store; retrying until it is reachable',
+    });
   const config = await (settings.store.type === 'redis'
-    ? retryWhileUnreachable(build, async (fault) => {
-        availability.reportFailure(fault);
+    ? retryWhileUnreachable(build, report, async (fault) => {
         if (role === 'standalone') await admin.openWithoutStore(fault);
       })
     : build());
@@ -203,7 +195,7 @@ async function activateFirstConfig(
   resources.defer(() => active.config.close());
   config.activate();
   authenticator.setKeyring(config.keyring);
-  revalidateStreams(processState, config);
+  processState.streams.applyRules(config);
   admin.getSettings = () => active.config.settings;
   admin.api = createAdminApi({ store: processState.store, log, now }, () => active.config.settings);
   return active;
@@ -224,29 +216,12 @@ function openListener(
     log,
     now,
   };
-  const sources = {
-    settings: active.config.settings,
-    files: active.config.files,
-    ticketSecret: ticketSecrets.current(),
-  };
-  return startPublicListener(sources, {
+  return startPublicListener(active.config, ticketSecrets.current(), {
     createHandler: (connection, downstream) => new ClientRequest(environment, connection, downstream),
-    onHandshake: createHandshakeCounter(metrics),
-    onRejected: createRejectionCounter(metrics),
+    ...createListenerCounters(metrics),
     log,
     now,
   });
-}
-
-interface GatewayParts {
-  readonly foundation: Foundation;
-  readonly processState: ProcessState;
-  readonly active: ActiveConfig;
-  readonly ticketSecrets: TicketSecretRotation;
-  readonly listener: PublicListener;
-  readonly reloads: ReloadState;
-  readonly getStatus: () => GatewayStatus;
-  readonly resources: AsyncDisposableStack;
 }
 
 /** A running gateway process. */
@@ -291,13 +266,14 @@ export class Gateway {
    * when the new ones cannot be used.
    */
   async reload(next: Settings, describe?: DescribeMessages): Promise<readonly string[]> {
-    const { foundation, processState, active, ticketSecrets, reloads } = this.#parts;
+    const { foundation, processState, active, ticketSecrets, listener, reloads } = this.#parts;
     const { settings: startSettings, authenticator, admin } = foundation;
     const previous = active.config;
     const recordRequest = createRequestRecorder(next, foundation);
     const config = await buildRuntimeConfig(next, processState, previous.files);
     // The process changes from here on: nothing can be rejected any more.
-    this.#applyTls(config);
+    const tls = createTlsContextOptions(config, ticketSecrets.current());
+    if (tls !== undefined) listener.setSecureContext(tls);
     active.config = config;
     active.recordRequest = recordRequest;
     config.activate();
@@ -306,7 +282,7 @@ export class Gateway {
     authenticator.setKeyring(config.keyring);
     ticketSecrets.check();
     previous.retire();
-    revalidateStreams(processState, config);
+    processState.streams.applyRules(config);
     reloads.apply();
     const pendingRestart = findRestartChanges(startSettings, next);
     logReload(foundation, previous, config, pendingRestart);
@@ -318,12 +294,6 @@ export class Gateway {
   rejectReload(problems: readonly string[]): void {
     this.metrics.counter('gatehouse_config_reload_failed_total').value += 1;
     this.#parts.reloads.reject(problems);
-  }
-
-  #applyTls({ settings, files }: RuntimeConfig): void {
-    const { listener, ticketSecrets } = this.#parts;
-    const options = createTlsContextOptions({ settings, files, ticketSecret: ticketSecrets.current() });
-    if (options !== undefined) listener.setSecureContext(options);
   }
 
   /**
@@ -377,10 +347,6 @@ export class Gateway {
     await foundation.admin.close();
     await resources.disposeAsync();
   }
-}
-
-function revalidateStreams({ streams }: ProcessState, { isKnownClient, isCertificateAccepted }: RuntimeConfig): void {
-  streams.applyRules({ isKnownClient, isCertificateAccepted });
 }
 
 function logReload(

@@ -15,11 +15,12 @@ import type { CertificateFiles } from '../x509/certificate-files.ts';
 interface TlsContextSources {
   readonly settings: Settings;
   readonly files: CertificateFiles;
-  readonly ticketSecret: Buffer;
 }
 
-export function createTlsContextOptions(sources: TlsContextSources): TlsContextOptions | undefined {
-  const { settings, files, ticketSecret } = sources;
+export function createTlsContextOptions(
+  { settings, files }: TlsContextSources,
+  ticketSecret: Buffer,
+): TlsContextOptions | undefined {
   const { tls } = settings.listen;
   if (tls === undefined || files.server === undefined) return undefined;
   return {
@@ -35,7 +36,7 @@ export function createTlsContextOptions(sources: TlsContextSources): TlsContextO
 
 /** Throws a `StartError` if the listener cannot use the certificate. */
 export function checkListenerTls(settings: Settings, files: CertificateFiles): void {
-  const options = createTlsContextOptions({ settings, files, ticketSecret: Buffer.alloc(0) });
+  const options = createTlsContextOptions({ settings, files }, Buffer.alloc(0));
   try {
     if (options !== undefined) checkTlsContext(options);
   } catch (error) {
@@ -52,10 +53,14 @@ function computeTicketScope({ publicUrl, listen: { tls } }: Settings, { server, 
 
 type ListenerHooks = Omit<PublicListenerOptions, 'host' | 'port' | 'tls' | 'limits' | 'proxyProtocol'>;
 
-export async function startPublicListener(sources: TlsContextSources, hooks: ListenerHooks): Promise<PublicListener> {
+export async function startPublicListener(
+  sources: TlsContextSources,
+  ticketSecret: Buffer,
+  hooks: ListenerHooks,
+): Promise<PublicListener> {
   const { limits, listen } = sources.settings;
   const { host, port, tls, http2, proxyProtocol } = listen;
-  const tlsOptions = createTlsContextOptions(sources);
+  const tlsOptions = createTlsContextOptions(sources, ticketSecret);
   const derived = deriveClientLimits(listen.workers === 'auto' ? availableParallelism() : listen.workers);
   clientAccounts.limit = derived.bytes;
   try {

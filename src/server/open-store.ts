@@ -35,23 +35,18 @@ interface OpenStoreOptions {
 
 export async function openStore(options: OpenStoreOptions): Promise<OpenedStore> {
   const { log } = options;
-  const store = await (options.settings.store.type === 'redis' ? openRedis(options) : openEmbedded(options));
+  const store = await (options.settings.store.type === 'redis'
+    ? openRedisUnchecked(options, rejectIncompleteMigration)
+    : openEmbedded(options));
   for (const notice of store.notices) log.warn('store_warning', { notice });
   return store;
 }
 
-async function openEmbedded({ settings, log, ...options }: OpenStoreOptions): Promise<OpenedStore> {
+async function openEmbedded({ settings, log, role, now, authenticator }: OpenStoreOptions): Promise<OpenedStore> {
   const { path, mapSize } = settings.store;
-  const { role, now, authenticator } = options;
+  const onFault = (fault: Fault): void => log.error('store_error', errorFields(fault));
   try {
-    return await openEmbeddedStore({
-      path,
-      mapSize,
-      role,
-      now,
-      authenticator,
-      onFault: (fault) => log.error('store_error', errorFields(fault)),
-    });
+    return await openEmbeddedStore({ path, mapSize, role, now, authenticator, onFault });
   } catch (error) {
     if (error instanceof Fault) throw new StartError([`store.path: ${error.message}`], { cause: error });
     throw error;
@@ -60,11 +55,7 @@ async function openEmbedded({ settings, log, ...options }: OpenStoreOptions): Pr
 
 const RETRY_MS = 500;
 
-/** Retries while Redis is unreachable; an unsuitable Redis is a `StartError`. */
-const openRedis = (options: OpenStoreOptions): Promise<OpenedStore> =>
-  openRedisUnchecked(options, rejectIncompleteMigration);
-
-/** Without the check for an incomplete migration. */
+/** Retries while Redis is unreachable; an unsuitable Redis is a `StartError`. An incomplete migration is not checked for. */
 export async function openRedisUnchecked(
   options: Omit<OpenStoreOptions, 'role'>,
   verify?: (store: RedisStore) => Promise<void>,
@@ -99,7 +90,7 @@ export async function openRedisUnchecked(
         replicas: durability === 'replicated' ? replicas : 0,
         wallTime: now,
         authenticator,
-        ...(metrics !== undefined && { onRestored: createRestoredRevocationsReporter({ log, metrics }) }),
+        ...(metrics !== undefined && { onRestored: createRestoredRevocationsReporter(log, metrics) }),
         ...(commandTimeout !== undefined && { commandTimeout }),
         onUnreachable: logUnreachable,
         onReachable: logReachable,
@@ -122,29 +113,29 @@ export async function openRedisUnchecked(
   };
   const startedAt = performance.now();
   let wasUnreachable = false;
-  const availability = createAvailabilityMonitor({
-    onUnreachable: (reason, seconds) =>
-      logUnreachable(reason, seconds, 'retrying until Redis is reachable; no request is served before'),
-  });
-  const store = await retryWhileUnreachable(open, async (fault) => {
+  const report = (reason: string, seconds: number): void =>
+    logUnreachable(reason, seconds, 'retrying until Redis is reachable; no request is served before');
+  const store = await retryWhileUnreachable(open, report, async (fault) => {
     wasUnreachable = true;
-    availability.reportFailure(fault);
     await onUnreachable?.(fault);
   });
   if (wasUnreachable) logReachable((performance.now() - startedAt) / 1_000);
   return store;
 }
 
-/** Repeats what fails because the store is unreachable; `onUnreachable` is called after each attempt. */
+/** Repeats what fails because the store is unreachable; `onUnreachable` is called after each attempt, `report` seldom. */
 export async function retryWhileUnreachable<T>(
   work: () => Promise<T>,
+  report: (reason: string, seconds: number) => void,
   onUnreachable: (fault: Fault) => Promise<void>,
 ): Promise<T> {
+  const availability = createAvailabilityMonitor({ onUnreachable: report });
   for (;;) {
     try {
       return await work();
     } catch (error) {
       if (!(error instanceof Fault) || error.code !== 'store_unavailable') throw error;
+      availability.reportFailure(error);
       await onUnreachable(error);
       await pause(RETRY_MS);
     }

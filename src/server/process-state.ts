@@ -77,7 +77,7 @@ export function createProcessState(options: ProcessStateOptions) {
     onUnreadable: (fault) => log.error('store_error', errorFields(fault)),
   });
   const crlFiles = createCrlFiles();
-  const issuerKeys = new IssuerKeysRegistry({ log, metrics, now });
+  const issuerKeys = new IssuerKeysRegistry(log, metrics, now);
   const ocspResponders = new SharedResources<OcspResponder>();
   const crlFetchers = new SharedResources<CrlFetcher>();
   let digest: ((text: string) => string) | undefined;
@@ -137,7 +137,7 @@ export function createProcessState(options: ProcessStateOptions) {
     }),
     pendingLimiter: createPendingDeviceLimiter({
       limits: () => ({ all: current.device.maxPending, perClient: current.device.maxPendingPerClient }),
-      shared: shared ?? createMemoryLimits({ now }),
+      shared: shared ?? createMemoryLimits(now),
       digestName,
     }),
     /** A limiter is replaced only when its rate has changed. */

@@ -19,15 +19,12 @@ const NOTES: Readonly<Record<RecordRefusalReason, string>> = {
     'this record has no MAC and is treated as absent; it was added outside of gatehouse, so find out who can write to the store',
 };
 
-interface RecordAuthenticationOptions {
-  readonly log: Logger;
-  readonly metrics: Metrics;
-  readonly now: () => number;
-}
-
 /** Logs, audits and counts rejected records. */
-export function createReportingAuthenticator(options: RecordAuthenticationOptions): KeyedRecordAuthenticator {
-  const { log, metrics, now } = options;
+export function createReportingAuthenticator(
+  log: Logger,
+  metrics: Metrics,
+  now: () => number,
+): KeyedRecordAuthenticator {
   const refusals = (kind: RecordKind, reason: RecordRefusalReason) =>
     metrics.counter('gatehouse_store_records_refused_total', kind, reason);
   // Series start at zero: an alert on the first increase needs a value before it.
@@ -53,10 +50,7 @@ export function createReportingAuthenticator(options: RecordAuthenticationOption
 }
 
 /** Revocations that Redis lost, or that an attacker removed, were restored from memory. */
-export function createRestoredRevocationsReporter({
-  log,
-  metrics,
-}: Pick<RecordAuthenticationOptions, 'log' | 'metrics'>): (count: number) => void {
+export function createRestoredRevocationsReporter(log: Logger, metrics: Metrics): (count: number) => void {
   const restored = metrics.counter('gatehouse_store_revocations_restored_total');
   return (count) => {
     restored.value += count;

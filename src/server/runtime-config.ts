@@ -2,23 +2,13 @@ import type { Settings } from '../config/schema.ts';
 import type { VerifiedToken } from '../domain/verified-token.ts';
 import type { ResourceScope } from '../lib/shared-resources.ts';
 import type { RequestConfig } from '../proxy/config.ts';
-import type { ReverseProxy } from '../proxy/proxy.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';
 import { openConfigResources } from './config-resources.ts';
-import {
-  type BuildContext,
-  createBuildContext,
-  createConfirmationPages,
-  createForwardAuthEndpoint,
-  createOAuthService,
-  createRequestProxy,
-  createTokenApiService,
-} from './create-handlers.ts';
+import { createBuildContext, createRequestProxy } from './create-handlers.ts';
 import { listKeyWarnings, recordKeys } from './keys.ts';
 import { checkListenerTls } from './listeners.ts';
 import type { ProcessState } from './process-state.ts';
-import { getPagesOrigin } from './service-paths.ts';
-import { createServiceRouter, type ServiceRouter } from './service-router.ts';
+import { createServiceRouter } from './service-router.ts';
 import { checkTlsFileValidity } from './tls-file-validity.ts';
 
 /** Everything built from one configuration. A request uses the same one from beginning to end. */
@@ -43,7 +33,7 @@ export async function buildRuntimeConfig(
   const context = createBuildContext(settings, processState, scope, opened);
   const { certificates, grantDeps } = context;
   const proxy = createRequestProxy(context);
-  const router = createRouter(context, proxy);
+  const router = createServiceRouter(context, proxy);
   scope.onActivate(() => processState.apply(settings, (text) => grantDeps.sealer.digest('limit', text)));
   // Changes the store: nothing after it can fail.
   await recordKeys(settings, store, keyring, now());
@@ -66,10 +56,8 @@ export async function buildRuntimeConfig(
         : trustedIssuers?.hasKey(bearer) === true,
     requests: {
       ...proxy.config,
+      ...router,
       trustedProxies: settings.trustedProxies,
-      isServiceTarget: router.isServiceTarget,
-      isForwardAuth: router.isForwardAuth,
-      serve: router.serve,
       retain: usage.retain,
       release: usage.release,
     } satisfies RequestConfig,
@@ -82,31 +70,12 @@ export async function buildRuntimeConfig(
   };
 }
 
-function createRouter(context: BuildContext, proxy: ReverseProxy): ServiceRouter {
-  const { settings, processState, keyring } = context;
-  const service = createTokenApiService(context);
-  return createServiceRouter({
-    settings,
-    service,
-    oauth: createOAuthService(context, service, proxy),
-    pages: createConfirmationPages(context, service, proxy),
-    pagesOrigin: getPagesOrigin(settings),
-    forwardAuth: createForwardAuthEndpoint(context, proxy),
-    proxy,
-    keyring,
-    now: processState.now,
-  });
-}
-
 /** Counts the requests that use a configuration; a retired one is closed with its last request. */
 function createUsageTracker(closeAll: () => Promise<unknown>) {
   let activeRequests = 0;
   let isRetired = false;
   let closing: Promise<unknown> | undefined;
-  const close = async (): Promise<void> => {
-    closing ??= closeAll();
-    await closing;
-  };
+  const close = async (): Promise<void> => void (await (closing ??= closeAll()));
   const closeIfUnused = (): void => {
     if (isRetired && activeRequests === 0) void close();
   };

@@ -1,5 +1,4 @@
-import { handleTokenApi, TOKEN_API_PATHS, type TokenApiService } from '../authsvc/token-api.ts';
-import type { Settings } from '../config/schema.ts';
+import { handleTokenApi, TOKEN_API_PATHS } from '../authsvc/token-api.ts';
 import { parseTarget } from '../domain/request-target.ts';
 import { normalizeHost } from '../domain/rule-matcher.ts';
 import { hasCodeGrant } from '../grants/authorization-request.ts';
@@ -16,31 +15,19 @@ import {
 } from '../oauth/documents.ts';
 import { AUTHORIZATION_PATH } from '../oauth/metadata.ts';
 import { handleMetadata, handleOAuth, listOAuthPaths, OAUTH_PATH } from '../oauth/router.ts';
-import type { OAuthService } from '../oauth/service.ts';
 import { isNavigation } from '../pages/fetch-metadata.ts';
-import type { createPages } from '../pages/router.ts';
-import type { ForwardAuth } from '../proxy/policy/forward-auth.ts';
 import { prefersHtml } from '../proxy/policy/root-page.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
-import type { Keyring } from '../tokens/keyring.ts';
-import type { PagesOrigin } from './service-paths.ts';
-import { ServicePaths } from './service-paths.ts';
-
-export interface ServiceRouterDeps {
-  readonly settings: Settings;
-  readonly service: TokenApiService;
-  readonly oauth: OAuthService;
-  readonly pages: ReturnType<typeof createPages>;
-  readonly pagesOrigin: PagesOrigin;
-  readonly forwardAuth: ForwardAuth;
-  readonly proxy: Pick<ReverseProxy, 'policy' | 'acceptsHost' | 'resourceMetadata'>;
-  readonly keyring: Keyring;
-  readonly now: () => number;
-}
+import {
+  type BuildContext,
+  createConfirmationPages,
+  createForwardAuthEndpoint,
+  createOAuthService,
+  createTokenApiService,
+} from './create-handlers.ts';
+import { getPagesOrigin, ServicePaths } from './service-paths.ts';
 
 type PendingReply = Reply | Promise<Reply>;
-
-export type ServiceRouter = ReturnType<typeof createServiceRouter>;
 
 const PAGES_PATH = '/device';
 const isBelow = (prefix: string, path: string): boolean => path === prefix || path.startsWith(`${prefix}/`);
@@ -58,8 +45,13 @@ const withFields = (reply: Reply, fields: Readonly<Record<string, string>>): Rep
 });
 
 /** Serves the token API, the OAuth endpoints, the pages and forward-auth. */
-export function createServiceRouter(deps: ServiceRouterDeps) {
-  const { settings, service, oauth, pages, pagesOrigin, forwardAuth, proxy, keyring, now } = deps;
+export function createServiceRouter(context: BuildContext, proxy: ReverseProxy) {
+  const { settings, keyring, processState } = context;
+  const service = createTokenApiService(context);
+  const oauth = createOAuthService(context, service, proxy);
+  const pages = createConfirmationPages(context, service, proxy);
+  const forwardAuth = createForwardAuthEndpoint(context, proxy);
+  const pagesOrigin = getPagesOrigin(settings);
   const paths = new ServicePaths(settings);
   const openApi = serializeOpenApi(settings.publicUrl, service.path);
   const publicHost = normalizeHost(new URL(settings.publicUrl).host);
@@ -101,7 +93,7 @@ export function createServiceRouter(deps: ServiceRouterDeps) {
   /** `path`: below a service path. */
   const serveServicePath = (context: RequestContext, path: string, host: string): PendingReply => {
     if (isBelow(PAGES_PATH, path)) return servePage(context, path, host);
-    if (path === JWKS_PATH) return serveToApps(context, 'GET', () => handleJwks(keyring, context, now()));
+    if (path === JWKS_PATH) return serveToApps(context, 'GET', () => handleJwks(keyring, context, processState.now()));
     if (path === OPENAPI_PATH) return handleOpenApi(openApi, context);
     if (isAuthorization(path, context)) return serveAuthorization(context, path, host);
     if (APP_ENDPOINTS.has(path)) return serveToApps(context, 'POST', () => handleOAuth(oauth, context, path));
@@ -154,7 +146,7 @@ export function createServiceRouter(deps: ServiceRouterDeps) {
 
 /** Path and host of a request; undefined for an ambiguous target, or a host that is not served: the proxy rejects it. */
 function readServiceTarget(
-  { policy, acceptsHost }: ServiceRouterDeps['proxy'],
+  { policy, acceptsHost }: ReverseProxy,
   { request, peer, local }: RequestContext,
 ): { readonly path: string; readonly host: string } | undefined {
   const { method, url, head } = request;

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { Settings } from '../config/schema.ts';
-import { createHttpClient } from '../lib/http-client.ts';
+import { createHttpClient, type HttpClient } from '../lib/http-client.ts';
 import type { RateLimiter } from '../lib/rate-limiter.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { type OpenedResource, type ResourceScope, SharedResources } from '../lib/shared-resources.ts';
@@ -40,13 +40,6 @@ interface KeySource
   readonly key: string | undefined;
 }
 
-interface IssuerKeysRegistryOptions {
-  readonly log: Logger;
-  readonly metrics: Pick<Metrics, 'counter'>;
-  /** Seconds since 1970. */
-  readonly now: () => number;
-}
-
 /** As `IssuerKeys` decides whether to use the keys: old ones are used unless they cannot be fetched. */
 function getIssuerState(age: number | undefined, isFailing: boolean, maxStaleness: number): IssuerState {
   if (!isFailing) return age === undefined ? 'waiting' : 'available';
@@ -67,7 +60,8 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
   /** One for each open `TokenIntrospection`. */
   readonly #introspection = new Set<{ name: string; failure: IntrospectionStatus['failure'] }>();
 
-  constructor({ log, metrics, now }: IssuerKeysRegistryOptions) {
+  /** `now`: in seconds since 1970. */
+  constructor(log: Logger, metrics: Pick<Metrics, 'counter'>, now: () => number) {
     super();
     this.log = log;
     this.#metrics = metrics;
@@ -130,13 +124,10 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
   }
 
   #open(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): OpenedResource<IssuerKeys> {
-    const { name, issuer, jwksUri, timeout, ca, certificate, key, bearerTokenFile } = source;
-    const clientOptions = { timeoutMs: timeout * 1_000, ca, maxConnections: 2 };
-    const anonymousHttpClient = createHttpClient(clientOptions);
-    const httpClient =
-      certificate === undefined || key === undefined
-        ? anonymousHttpClient
-        : createHttpClient({ ...clientOptions, certificate: { cert: certificate, key } });
+    const { name, issuer, jwksUri, certificate, bearerTokenFile } = source;
+    const httpClient = createSourceClient(source, 2);
+    const anonymousHttpClient =
+      certificate === undefined ? httpClient : createSourceClient({ ...source, certificate: undefined }, 2);
     const count = (result: 'success' | 'failure') =>
       this.#metrics.counter('gatehouse_issuer_key_fetches_total', name, result);
     const previous = fixedKeys === undefined ? this.#findPrevious(source) : undefined;
@@ -207,7 +198,9 @@ export async function openTrustedIssuers(
   const sources = await Promise.all(
     Object.entries(trustedIssuers).map(async ([name, settings]) => {
       const source = readKeySource(name, settings);
-      return { settings, source, fixedKeys: await parseFixedKeys(source, settings) };
+      const file = `trustedIssuers.${name}.jwksFile: ${settings.jwksFile}`;
+      const fixedKeys = source.keySet === undefined ? undefined : await parseFixedKeySet(file, source.keySet);
+      return { settings, source, fixedKeys };
     }),
   );
   if (sources.length === 0) return undefined;
@@ -225,34 +218,34 @@ export async function openTrustedIssuers(
 
 /** Undefined where opaque tokens of the issuer are not accepted. */
 function openIntrospection(
-  { name, ca, certificate, key }: KeySource,
-  { introspection, timeout }: IssuerSettings,
+  source: KeySource,
+  { introspection }: IssuerSettings,
   registry: IssuerKeysRegistry,
   guesses: RateLimiter,
   scope: ResourceScope,
 ): TokenIntrospection | undefined {
   if (introspection === undefined) return undefined;
-  const { url, clientId, clientSecret, cacheLifetime, maxStaleness } = introspection;
-  const httpClient = createHttpClient({
-    timeoutMs: timeout * 1_000,
-    ca,
-    ...(certificate !== undefined && key !== undefined && { certificate: { cert: certificate, key } }),
-    maxConnections: 32,
-  });
+  const { name } = source;
+  const httpClient = createSourceClient(source, 32);
   scope.resources.defer(() => httpClient.destroy());
   return new TokenIntrospection({
+    ...introspection,
     name,
-    url,
-    clientId,
-    clientSecret: clientSecret ?? '',
-    cacheLifetime,
-    maxStaleness,
+    clientSecret: introspection.clientSecret ?? '',
     cacheSize: TOKEN_CACHE_SIZE,
     httpClient,
     guesses,
     onStateChange: registry.trackIntrospection(name, scope),
   });
 }
+
+const createSourceClient = ({ timeout, ca, certificate, key }: KeySource, maxConnections: number): HttpClient =>
+  createHttpClient({
+    timeoutMs: timeout * 1_000,
+    ca,
+    certificate: certificate === undefined || key === undefined ? undefined : { cert: certificate, key },
+    maxConnections,
+  });
 
 /** Throws a `StartError` if a file cannot be read. */
 export function readKeySource(name: string, settings: IssuerSettings): KeySource {
@@ -274,14 +267,6 @@ export function readKeySource(name: string, settings: IssuerSettings): KeySource
     certificate: read('certificate'),
     key: read('key'),
   };
-}
-
-/** The keys in `jwksFile`; undefined where they are fetched. */
-async function parseFixedKeys(
-  { name, keySet }: KeySource,
-  { jwksFile }: IssuerSettings,
-): Promise<readonly IssuerKey[] | undefined> {
-  return keySet === undefined ? undefined : parseFixedKeySet(`trustedIssuers.${name}.jwksFile: ${jwksFile}`, keySet);
 }
 
 /** Throws a `StartError` that names the setting. */
@@ -307,22 +292,17 @@ function createTrustedIssuer(
   keys: IssuerKeys,
   introspection: TokenIntrospection | undefined,
 ): TrustedIssuer {
-  const { issuer, audience, algorithms, tokenType, clockTolerance, requiredClaims, claims } = settings;
   return new TrustedIssuer({
+    ...settings,
     name,
-    issuer,
-    audience,
-    algorithms,
-    tokenTypes: new Set(TOKEN_TYPES[tokenType]),
-    clockTolerance,
+    tokenTypes: new Set(TOKEN_TYPES[settings.tokenType]),
     requiredClaims: new Map(
-      Object.entries(requiredClaims).map(([claim, value]) => [claim, value === true ? undefined : value]),
+      Object.entries(settings.requiredClaims).map(([claim, value]) => [claim, value === true ? undefined : value]),
     ),
     label: settings.label ?? name,
-    claims: { ...claims, trustsEmail: settings.trustEmail },
+    claims: { ...settings.claims, trustsEmail: settings.trustEmail },
     scope: createScopeMapping(settings.scopes, settings.scope),
     keys,
-    logout: settings.logout,
     introspection: introspection && {
       client: introspection,
       tokenPrefix: settings.introspection?.tokenPrefix,

@@ -15,13 +15,7 @@ const MAX_NAMES = 50_000;
  * Counters in the memory of one process, for itself or its workers. The least recently used names are evicted; processes
  * with quotas keep the counts of their own requests.
  */
-export function createMemoryLimits({
-  now,
-  processCount = () => 1,
-}: {
-  readonly now: () => Epoch;
-  readonly processCount?: () => number;
-}): SharedLimits {
+export function createMemoryLimits(now: () => Epoch, processes = 1): SharedLimits {
   const buckets = createTokenBuckets(now, MAX_NAMES);
   /** One per client, and one for all: not bounded by `MAX_NAMES`, since a limit in use must not be evicted. */
   const pendingByLimit = new Map<string, PendingNetworks>();
@@ -56,7 +50,7 @@ export function createMemoryLimits({
       pending?.release(entry);
       if (pending?.isEmpty === true) pendingByLimit.delete(limit);
     },
-    processCount,
+    processCount: () => processes,
   };
 }
 

@@ -45,14 +45,8 @@ export function toKeyedEntry(revocation: Revocation): KeyedEntry {
     return [grantKey(revocation.grantId), { limit: revocation.belowGeneration, keepUntil }];
   const { number: limit = NEXT_NUMBER, notBefore } = revocation;
   const entry = { limit, notBefore, keepUntil };
-  switch (revocation.of) {
-    case 'client':
-      return [clientKey(revocation.clientId), entry];
-    case 'identity':
-      return [identityKey(revocation.identity), entry];
-    case 'issuer':
-      return [issuerKey(revocation.issuer), entry];
-  }
+  if (revocation.of === 'client') return [clientKey(revocation.clientId), entry];
+  return [revocation.of === 'identity' ? identityKey(revocation.identity) : issuerKey(revocation.issuer), entry];
 }
 
 /** The inverse, for export. */

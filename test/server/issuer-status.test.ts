@@ -13,7 +13,7 @@ async function start(isUp: boolean) {
   onTestFinished(() => server.close());
   server.isUp = isUp;
   const log = createLogger({ level: 'error', format: 'json', write: () => {} });
-  const registry = new IssuerKeysRegistry({ log, metrics: createMetrics(), now: () => NOW });
+  const registry = new IssuerKeysRegistry(log, createMetrics(), () => NOW);
   onTestFinished(() => registry.close());
   const source = {
     name: 'corp',

@@ -29,7 +29,7 @@ function startProcesses(count = PROCESSES) {
   let isUnreachable = false;
   let reports = 0;
   const now = (): number => time;
-  const supervisor = createMemoryLimits({ now, processCount: () => count });
+  const supervisor = createMemoryLimits(now, count);
   const shared: SharedLimits = {
     ...supervisor,
     async take(...args) {

@@ -20,11 +20,11 @@ afterEach(async () => {
 
 let storeCount = 0;
 const kinds: readonly (readonly [string, (now: () => number) => Promise<SharedLimits>])[] = [
-  ['memory', async (now) => createMemoryLimits({ now })],
+  ['memory', async (now) => createMemoryLimits(now)],
   [
     'the supervisor of workers',
     async (now) => {
-      const counted = createMemoryLimits({ now });
+      const counted = createMemoryLimits(now);
       const worker: RateLimitClient = createRateLimitClient(
         (request) => void handleRateLimitRequest(counted, request).then((response) => worker.onResponse(response)),
         1,

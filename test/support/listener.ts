@@ -23,7 +23,6 @@ export function startTestListener(options: TestListenerOptions): Promise<PublicL
   const now = (): number => Date.now() / 1_000;
   const config = {
     trustedProxies,
-    realm: 'gatehouse',
     isTrustedPeer: (peer: string) => trustedProxies.includes(peer),
     policy: {},
     isServiceTarget: () => true,

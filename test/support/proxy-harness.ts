@@ -178,6 +178,7 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
   });
   const integrations = new Map([['report-runner', integration('report-runner', 'files:read,write;reports:read')]]);
   const revocations = { isRevoked: () => false };
+  const resources = new AsyncDisposableStack();
   const proxy = new ReverseProxy({
     rules: RULES,
     upstreams: {
@@ -190,8 +191,8 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
       ),
     },
     registry: new UpstreamRegistry(logger),
+    scope: { resources, onActivate: (task) => task() },
     publicUrl: `http://127.0.0.1:${listener.port}`,
-    realm: 'gatehouse',
     headers: {
       user: 'X-Forwarded-User',
       clientId: 'X-Forwarded-Client-Id',
@@ -227,7 +228,7 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
     drain: (seconds) => listener.drain(seconds),
     async close() {
       await listener.close();
-      await proxy.close(1);
+      await resources.disposeAsync();
     },
   };
 }

@@ -18,19 +18,9 @@ import {
   refuseUndecided,
 } from './refusals.ts';
 
-interface ForwardAuthDeps
-  extends Pick<
-    ProxyConfig,
-    | 'policy'
-    | 'realm'
-    | 'isTrustedPeer'
-    | 'getCertificate'
-    | 'isCertificateAmbiguous'
-    | 'resourceMetadata'
-    | 'quotas'
-    | 'now'
-    | 'log'
-  > {
+type SharedDeps = 'isTrustedPeer' | 'getCertificate' | 'isCertificateAmbiguous' | 'resourceMetadata' | 'now' | 'log';
+
+interface ForwardAuthDeps extends Pick<ProxyConfig, 'policy' | 'quotas' | SharedDeps> {
   readonly headers: HeaderPolicy;
   /** Paths of the token service, which are never forwarded to an API. */
   readonly isServicePath: (path: string) => boolean;
@@ -59,12 +49,8 @@ export class ForwardAuth {
     const { request, peer } = context;
     if (context.sourceUnknown === true || !this.#deps.isTrustedPeer(peer)) {
       const note = 'only proxies listed there may use forward-auth';
-      log.warn('forward_auth_peer_not_trusted', {
-        request_id: context.id,
-        peer,
-        setting: 'trustedProxies',
-        note,
-      });
+      const setting = 'trustedProxies';
+      log.warn('forward_auth_peer_not_trusted', { request_id: context.id, peer, setting, note });
       return this.#reject(context, { reason: 'peer_not_trusted' });
     }
     const { authorization, isServiceWorkerScript } = request.head;
@@ -151,20 +137,13 @@ export class ForwardAuth {
   /** The gateway forwards the path as it received it, and the rule matched the decoded path. */
   #rejectUnlessUnchanged(context: RequestContext, original: OriginalRequest, path: string): Reply | undefined {
     if (getSentPath(original.url) !== path)
-      return this.#reject(context, {
-        reason: 'malformed',
-        detail: 'unnecessary percent-encoding in the path',
-      });
+      return this.#reject(context, { reason: 'malformed', detail: 'unnecessary percent-encoding in the path' });
     return this.#deps.isServicePath(path) ? this.#reject(context, { reason: 'no_rule' }, 'service_path') : undefined;
   }
 
   #allow(context: RequestContext, caller: Caller | undefined, extraFields?: Readonly<Record<string, string>>): Reply {
-    const headers = {
-      'cache-control': 'no-store',
-      ...toRecord(createIdentityHeaders(this.#deps.headers, caller)),
-      ...extraFields,
-      'X-Request-Id': context.id,
-    };
+    const identity = toRecord(createIdentityHeaders(this.#deps.headers, caller));
+    const headers = { 'cache-control': 'no-store', ...identity, ...extraFields, 'X-Request-Id': context.id };
     return { status: 200, headers };
   }
 
@@ -175,11 +154,9 @@ export class ForwardAuth {
     resourceMetadata?: string,
   ): Reply {
     context.note({ decision: getLogDecision(refusal), reason });
-    const { realm, policy } = this.#deps;
     return createRefusalReply(refusal, {
-      realm,
       resourceMetadata,
-      proofAlgorithms: policy.proofs?.verifier.algorithms,
+      proofAlgorithms: this.#deps.policy.proofs?.verifier.algorithms,
       requestId: context.id,
       override: { status: getForwardAuthStatus(refusal), close: false },
     });

@@ -187,7 +187,6 @@ const quoteString = (text: string): string =>
 /** RFC 6750 §3: without a token, the challenge has no error code. `resourceMetadata`: the URL of RFC 9728 §5.1. */
 export function formatChallenge(
   refusal: ProxyRefusal,
-  realm: string,
   resourceMetadata?: string,
   proofAlgorithms?: readonly string[],
 ): string | undefined {
@@ -198,13 +197,13 @@ export function formatChallenge(
     ? ''
     : `, error=${quoteString(error)}, error_description=${quoteString(description)}${formatScopeParameters(refusal)}`;
   const metadata = resourceMetadata === undefined ? '' : `, resource_metadata=${quoteString(resourceMetadata)}`;
-  const rest = `realm=${quoteString(realm)}${parameters}${metadata}`;
+  const rest = `realm="gatehouse"${parameters}${metadata}`;
   if (proofAlgorithms === undefined || error === 'insufficient_scope') return `Bearer ${rest}`;
   // RFC 9449 §7.1: the error belongs to the scheme that the client used, or should have used.
   const algorithms = `algs=${quoteString(proofAlgorithms.join(' '))}`;
   return isProofRefusal(refusal)
     ? `DPoP ${rest}, ${algorithms}`
-    : `Bearer ${rest}, DPoP realm=${quoteString(realm)}, ${algorithms}`;
+    : `Bearer ${rest}, DPoP realm="gatehouse", ${algorithms}`;
 }
 
 const CHALLENGED_ERRORS: ReadonlySet<string> = new Set([
@@ -230,7 +229,6 @@ function formatScopeParameters(refusal: ProxyRefusal): string {
 export const SUPPORTED_METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS';
 
 export interface RefusalOptions {
-  readonly realm: string;
   readonly requestId: string;
   /** Where the resource is described (RFC 9728). */
   readonly resourceMetadata?: string | undefined;
@@ -253,7 +251,7 @@ export function createRefusalReply(refusal: ProxyRefusal, options: RefusalOption
     text: JSON.stringify({ error, error_description: description, request_id: options.requestId }),
     headers: { 'content-type': 'application/json; charset=utf-8' },
   };
-  const wwwAuthenticate = formatChallenge(refusal, options.realm, options.resourceMetadata, options.proofAlgorithms);
+  const wwwAuthenticate = formatChallenge(refusal, options.resourceMetadata, options.proofAlgorithms);
   return {
     status,
     body: text,

@@ -28,7 +28,6 @@ export class ConnectionPool {
   #polledOnce: UpstreamConnection[] = [];
   #isPolling = false;
   #isClosed = false;
-  #isDestroyed = false;
   readonly #allClosed = Promise.withResolvers<void>();
   #timer: NodeJS.Timeout | undefined = undefined;
 
@@ -50,7 +49,7 @@ export class ConnectionPool {
     const connection = new UpstreamConnection(this.address, this.#onConnectionIdle, this.#onClosed);
     this.#all.add(connection);
     // Its exchange fails with the connection.
-    if (this.#isDestroyed) connection.destroy();
+    if (this.#isClosed) connection.destroy();
     return connection;
   }
 
@@ -67,19 +66,13 @@ export class ConnectionPool {
     return undefined;
   }
 
-  /** No connection is kept from now on. Resolves when the last one in use has ended. */
+  /** Closes all connections; their exchanges fail. Resolves when the last one is closed. */
   close(): Promise<void> {
     this.#isClosed = true;
     clearInterval(this.#timer);
-    for (const connection of [...this.#idle, ...this.#polledOnce, ...this.#justEnded]) connection.discard();
+    for (const connection of this.#all) connection.destroy();
     if (this.#all.size === 0) this.#allClosed.resolve();
     return this.#allClosed.promise;
-  }
-
-  /** Closes all connections; their exchanges fail. */
-  destroy(): void {
-    this.#isDestroyed = true;
-    for (const connection of this.#all) connection.destroy();
   }
 
   readonly #onConnectionIdle = (connection: UpstreamConnection): boolean => {

@@ -44,13 +44,8 @@ export class Upstream {
     return this.#pools[index] as ConnectionPool;
   }
 
-  /** Lets running exchanges end within this time. */
-  async close(withinSeconds: number): Promise<void> {
+  async close(): Promise<void> {
     this.#health?.stop();
-    const timer = setTimeout(() => {
-      for (const pool of this.#pools) pool.destroy();
-    }, withinSeconds * 1_000);
     await Promise.all(this.#pools.map((pool) => pool.close()));
-    clearTimeout(timer);
   }
 }

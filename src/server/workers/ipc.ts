@@ -55,12 +55,10 @@ export async function handleRateLimitRequest(
 const RESPONSE_TIMEOUT_MS = 1_000;
 const MAX_PENDING = 10_000;
 
-export interface RateLimitClient extends SharedLimits {
-  onResponse(response: RateLimitResponse): void;
-}
+export type RateLimitClient = ReturnType<typeof createRateLimitClient>;
 
 /** The worker's side of the rate-limit IPC. */
-export function createRateLimitClient(send: (request: RateLimitRequest) => void, workers: number): RateLimitClient {
+export function createRateLimitClient(send: (request: RateLimitRequest) => void, workers: number) {
   const pending = new Map<number, PromiseWithResolvers<unknown>>();
   let lastId = 0;
   const sendRequest = async (operation: Operation, args: readonly unknown[]): Promise<unknown> => {
@@ -89,6 +87,6 @@ export function createRateLimitClient(send: (request: RateLimitRequest) => void,
     admit: forward('admit'),
     release: forward('release'),
     processCount: () => workers,
-    onResponse: ({ id, result }) => pending.get(id)?.resolve(result),
+    onResponse: ({ id, result }: RateLimitResponse): void => pending.get(id)?.resolve(result),
   };
 }

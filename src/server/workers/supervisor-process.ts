@@ -12,7 +12,7 @@ import { createRecentEvents, mergeRecentEvents, type RecentEvents } from '../../
 import { openSealingKeys } from '../../tokens/keyring.ts';
 import type { KeyedRecordAuthenticator } from '../../tokens/record-mac.ts';
 import { createAdminApi } from '../admin-directory.ts';
-import { AdminEndpoint, createCheck, createEventLoopCheck } from '../admin-endpoint.ts';
+import { AdminEndpoint, createCheck } from '../admin-endpoint.ts';
 import { ensureAdminTokens } from '../admin-token.ts';
 import { type DrainOptions, logRestartNeeded } from '../gateway.ts';
 import { ensureKeyFile, readKeyFile } from '../keys.ts';
@@ -58,7 +58,7 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
   resources.defer(() => audit.close());
   resources.defer(collectProcessMetrics(metrics));
   const { log } = audit;
-  const authenticator = createReportingAuthenticator({ log, metrics, now });
+  const authenticator = createReportingAuthenticator(log, metrics, now);
   // The configuration that the workers have applied; the one on disk may have been rejected.
   const getSettings = (): Settings => options.getSettings(pool.lastGoodConfig);
   const pool = createPool(options, getSettings, audit, authenticator);
@@ -160,7 +160,7 @@ const createAdminEndpoint = (
     log,
     checks: [
       createCheck('workers', () => pool.countReady() < count && `${pool.countReady()} of ${count} are ready`),
-      createEventLoopCheck(() => pool.isOverloaded()),
+      createCheck('event loop', () => pool.isOverloaded() && 'is overloaded'),
     ],
     getSnapshots: async () => [await metrics.snapshot(), ...(await pool.collectSnapshots())],
     getRecentSnapshots: async () => [await metrics.snapshot(), ...pool.getLastSnapshots()],

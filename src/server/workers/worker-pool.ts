@@ -70,7 +70,7 @@ export class WorkerPool {
     this.#options = options;
     this.#lastGoodConfig = text;
     this.#earlyExitsLeft = count;
-    this.#limits = createMemoryLimits({ now: () => Date.now() / 1_000, processCount: () => count });
+    this.#limits = createMemoryLimits(() => Date.now() / 1_000, count);
   }
 
   /** Resolves with the port when all workers are ready. */

@@ -1,4 +1,4 @@
-import { chmodSync, constants, existsSync, linkSync, mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, constants, existsSync, linkSync, mkdtempSync, renameSync, rmSync } from 'node:fs';
 import { copyFile, type FileHandle, open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
@@ -85,7 +85,7 @@ export async function createBackup(
   env: Env,
   toFile: string,
   authenticator: RecordAuthenticator,
-  report: ReportProgress = () => {},
+  report?: ReportProgress,
 ): Promise<void> {
   const target = resolve(toFile);
   if (existsSync(target))
@@ -98,9 +98,9 @@ export async function createBackup(
   }
   try {
     const copy = join(tempFolder, 'copy');
-    await reportGrowth(copy, { step: 'copying the store', report }, async () => env.root.backup(copy, true));
+    await env.root.backup(copy, true);
     chmodSync(copy, 0o600);
-    await appendBackupMac(copy, authenticator, report);
+    await appendBackupMac(copy, { authenticator, report });
     syncPath(copy);
     linkSync(copy, target);
     syncPath(dirname(target));
@@ -111,11 +111,14 @@ export async function createBackup(
   }
 }
 
-interface RestoreOptions {
+interface BackupVerification {
+  readonly authenticator: RecordAuthenticator;
+  readonly report?: ReportProgress | undefined;
+}
+
+interface RestoreOptions extends BackupVerification {
   readonly from: string;
   readonly path: string;
-  readonly authenticator: RecordAuthenticator;
-  readonly report?: ReportProgress;
 }
 
 /**
@@ -124,7 +127,7 @@ interface RestoreOptions {
  * fail authentication.
  */
 export async function restoreBackup(options: RestoreOptions) {
-  const { from, path, authenticator, report = () => {} } = options;
+  const { from, path, authenticator, report } = options;
   requireBackup(from);
   const files = resolveStoreFiles(path);
   prepareFolder(files);
@@ -137,13 +140,9 @@ export async function restoreBackup(options: RestoreOptions) {
       );
     const tempFolder = mkdtempSync(join(files.folder, '.restore-'));
     try {
-      const staged = await stageBackup(from, tempFolder, { authenticator, report });
-      const records = await countReadable(staged, undefined, (done, total) =>
-        report({ step: 'reading the records', unit: 'records', done, total }),
-      );
-      const authentic = await countReadable(staged, refuseOnFault(authenticator), (done) =>
-        report({ step: 'verifying the records', unit: 'records', done, total: records }),
-      );
+      const staged = await stageBackup(from, tempFolder, options);
+      const records = await countReadable(staged, undefined, 'reading the records', report);
+      const authentic = await countReadable(staged, refuseOnFault(authenticator), 'verifying the records', report);
       syncPath(staged.data);
       renameSync(staged.data, files.data);
       syncPath(files.folder);
@@ -196,15 +195,11 @@ function requireBackup(file: string): void {
 /** Copies a backup into a temporary folder, as a data file without the MAC, and checks every page of it. */
 async function stageBackup(from: string, tempFolder: string, verification: BackupVerification) {
   const staged = resolveStoreFiles(tempFolder);
-  const { report = () => {} } = verification;
-  const progress = { step: 'copying the backup', total: statSync(from).size, report };
-  await reportGrowth(staged.data, progress, () =>
-    copyFile(from, staged.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE),
-  );
+  await copyFile(from, staged.data, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
   chmodSync(staged.data, 0o600);
   await removeBackupMac(resolve(from), staged.data, verification);
   try {
-    checkDataFile(staged.data, true, report);
+    checkDataFile(staged.data, true, verification.report);
   } catch (error) {
     const isDamaged = error instanceof Fault && error.code === 'store_corrupt';
     throw isDamaged ? fileFault('invalid', `the backup ${resolve(from)} is damaged; use another backup`, error) : error;
@@ -228,7 +223,8 @@ const refuseOnFault = (authenticator: RecordAuthenticator): RecordAuthenticator 
 async function countReadable(
   staged: StoreFiles,
   authenticator: RecordAuthenticator | undefined,
-  onCounted: (records: number, total: number) => void,
+  step: string,
+  report: ReportProgress | undefined,
 ): Promise<number> {
   const env = openEnv(staged, UNLIMITED_MAP_SIZE);
   try {
@@ -236,41 +232,13 @@ async function countReadable(
     const total = countRecords(env, [...RECORD_KINDS, 'revocations']);
     for await (const _ of exportRecords(env, () => 0, authenticator)) {
       records += 1;
-      if (records % PAGE_SIZE === 0) onCounted(records, total);
+      if (records % PAGE_SIZE === 0) report?.({ step, unit: 'records', done: records, total });
     }
     return records;
   } catch (error) {
     throw error instanceof Fault ? error : corruptFault(staged.data, 'it cannot be read', error);
   } finally {
     await env.close();
-  }
-}
-
-const POLL_MS = 200;
-
-/** Reports the growth of a file while another thread writes it. */
-async function reportGrowth<T>(
-  file: string,
-  { step, total, report }: { readonly step: string; readonly total?: number; readonly report: ReportProgress },
-  write: () => Promise<T>,
-): Promise<T> {
-  const timer = setInterval(() => {
-    const done = readSize(file);
-    report({ step, unit: 'bytes', done, ...(total !== undefined && { total }) });
-  }, POLL_MS);
-  try {
-    return await write();
-  } finally {
-    clearInterval(timer);
-  }
-}
-
-/** Returns zero if the size cannot be read: the file may not exist yet, and the writer reports other errors. */
-function readSize(file: string): number {
-  try {
-    return statSync(file).size;
-  } catch {
-    return 0;
   }
 }
 
@@ -284,85 +252,47 @@ const CHUNK_BYTES = 2 ** 20;
 
 const formatTrailerHead = (keyId: string, bytes: number): string => `gatehouse backup 1 ${keyId} ${bytes}`;
 
-async function appendBackupMac(
-  file: string,
-  authenticator: RecordAuthenticator,
-  report?: ReportProgress,
-): Promise<void> {
+async function appendBackupMac(file: string, { authenticator, report }: BackupVerification): Promise<void> {
   const mac = authenticator.createBackupMac();
   if (mac === undefined) throw new Fault('keys_unavailable', 'no key is available to authenticate the backup');
   await using handle = await open(file, 'r+');
   const { size } = await handle.stat();
-  const digest = await computeDigest(handle, mac, size, (done) =>
-    report?.({ step: 'computing the MAC', unit: 'bytes', done, total: size }),
-  );
+  const digest = await computeDigest(handle, mac, size, { step: 'computing the MAC', report });
   const text = `\n${formatTrailerHead(mac.keyId, size)} ${digest}`;
   await handle.write(Buffer.from(`${text.padEnd(TRAILER_BYTES - 1)}\n`), 0, TRAILER_BYTES, size);
 }
 
-interface BackupVerification {
-  readonly authenticator: RecordAuthenticator;
-  readonly report?: ReportProgress;
-}
-
 /** Verifies the MAC of a backup, and removes the trailer from `copy`. Throws if it is not valid. */
-async function removeBackupMac(backup: string, copy: string, verification: BackupVerification): Promise<void> {
-  await using handle = await open(copy, 'r+');
-  const trailer = await readTrailer(handle);
-  const problem =
-    trailer === undefined
-      ? 'it has no MAC at its end, so it is truncated, altered or not a backup. Use another backup'
-      : await findMacProblem(handle, trailer, verification);
-  if (trailer === undefined || problem !== undefined)
-    throw new Fault('store_corrupt', `the backup ${backup} was not restored: ${problem}`, {
-      fileProblem: 'invalid',
-    });
-  await handle.truncate(trailer.dataBytes);
-}
-
-interface Trailer {
-  readonly keyId: string;
-  /** As stated in the trailer. */
-  readonly claimedBytes: number;
-  /** As found in the file. */
-  readonly dataBytes: number;
-  readonly digest: string;
-}
-
-async function findMacProblem(
-  handle: FileHandle,
-  { keyId, claimedBytes, dataBytes, digest }: Trailer,
+async function removeBackupMac(
+  backup: string,
+  copy: string,
   { authenticator, report }: BackupVerification,
-): Promise<string | undefined> {
+): Promise<void> {
+  const reject = (problem: string): Fault =>
+    new Fault('store_corrupt', `the backup ${backup} was not restored: ${problem}`, { fileProblem: 'invalid' });
+  await using handle = await open(copy, 'r+');
+  const dataBytes = (await handle.stat()).size - TRAILER_BYTES;
+  const trailer = Buffer.alloc(TRAILER_BYTES);
+  if (dataBytes >= 0) await handle.read(trailer, 0, TRAILER_BYTES, dataBytes);
+  const [, keyId, claimedBytes, claimedDigest] = TRAILER.exec(trailer.toString('latin1')) ?? [];
+  if (keyId === undefined || claimedDigest === undefined)
+    throw reject('it has no MAC at its end, so it is truncated, altered or not a backup. Use another backup');
   const mac = authenticator.createBackupMac(keyId);
   if (mac === undefined)
-    return `it was made with the key ${keyId}, which keys.file does not have. Restore the key file from that time`;
-  const isValid =
-    claimedBytes === dataBytes &&
-    isEqualConstantTime(
-      await computeDigest(handle, mac, dataBytes, (done) =>
-        report?.({ step: 'verifying the MAC', unit: 'bytes', done, total: dataBytes }),
-      ),
-      digest,
+    throw reject(
+      `it was made with the key ${keyId}, which keys.file does not have. Restore the key file from that time`,
     );
-  return isValid ? undefined : 'it was altered since it was made: its MAC is wrong. Use another backup';
-}
-
-async function readTrailer(handle: FileHandle): Promise<Trailer | undefined> {
-  const { size } = await handle.stat();
-  const dataBytes = size - TRAILER_BYTES;
-  if (dataBytes < 0) return undefined;
-  const { buffer } = await handle.read(Buffer.alloc(TRAILER_BYTES), 0, TRAILER_BYTES, dataBytes);
-  const [, keyId, bytes, digest] = TRAILER.exec(buffer.toString('latin1')) ?? [];
-  if (keyId === undefined || digest === undefined) return undefined;
-  return { keyId, claimedBytes: Number(bytes), dataBytes, digest };
+  const digest = await computeDigest(handle, mac, dataBytes, { step: 'verifying the MAC', report });
+  if (Number(claimedBytes) !== dataBytes || !isEqualConstantTime(digest, claimedDigest))
+    throw reject('it was altered since it was made: its MAC is wrong. Use another backup');
+  await handle.truncate(dataBytes);
 }
 
 async function computeDigest(
   handle: FileHandle,
   mac: BackupMac,
   size: number,
-  onRead: (bytes: number) => void,
+  { step, report }: { readonly step: string; readonly report: ReportProgress | undefined },
 ): Promise<string> {
   mac.update(Buffer.from(`${formatTrailerHead(mac.keyId, size)}\n`));
   const chunk = Buffer.alloc(Math.min(CHUNK_BYTES, Math.max(1, size)));
@@ -371,7 +301,7 @@ async function computeDigest(
     if (bytesRead === 0) throw new Fault('store_unavailable', 'the backup file shrank while it was being read');
     mac.update(chunk.subarray(0, bytesRead));
     offset += bytesRead;
-    onRead(offset);
+    report?.({ step, unit: 'bytes', done: offset, total: size });
   }
   return mac.digest();
 }

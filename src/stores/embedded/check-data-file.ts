@@ -87,21 +87,6 @@ function readNewestMeta(fd: number): Meta | string {
 
 const getTxn = (meta: Meta | string): bigint => (typeof meta === 'string' ? -1n : meta.txn);
 
-function findProblem(
-  fd: number,
-  meta: Meta,
-  thorough: boolean,
-  report: ReportProgress | undefined,
-): string | undefined {
-  const bytes = fstatSync(fd).size;
-  // Pages that were allocated and freed by a transaction need not be written, so a short file may be intact.
-  const isShort = BigInt(bytes) < (meta.lastPage + 1n) * BigInt(meta.pageSize);
-  const readAllPages = thorough || isShort || bytes <= SMALL_FILE;
-  return findProblemInTrees(fd, meta, Math.floor(bytes / meta.pageSize), readAllPages, (pages) =>
-    report?.({ step: 'checking the pages', unit: 'bytes', done: pages * meta.pageSize, total: bytes }),
-  );
-}
-
 const PAGES_PER_REPORT = 1_024;
 
 /** A page to be checked. Leaves have height 0, the branches above them 1; undefined: unknown. */
@@ -113,13 +98,17 @@ interface PageRef {
 const toRoot = (root: bigint, height?: number): readonly PageRef[] =>
   root === NO_PAGE ? [] : [{ number: Number(root), height }];
 
-function findProblemInTrees(
+function findProblem(
   fd: number,
   { pageSize, roots, lastPage }: Meta,
-  pagesInFile: number,
-  readAllPages: boolean,
-  onChecked: (pages: number) => void,
+  thorough: boolean,
+  report: ReportProgress | undefined,
 ): string | undefined {
+  const total = fstatSync(fd).size;
+  const pagesInFile = Math.floor(total / pageSize);
+  // Pages that were allocated and freed by a transaction need not be written, so a short file may be intact.
+  const isShort = BigInt(total) < (lastPage + 1n) * BigInt(pageSize);
+  const readAllPages = thorough || isShort || total <= SMALL_FILE;
   const page = Buffer.alloc(pageSize);
   const seen = new Set<number>();
   const pending = roots.flatMap((root) => toRoot(root));
@@ -129,7 +118,8 @@ function findProblemInTrees(
     if (number >= pagesInFile) return `it is truncated: page ${number} is missing`;
     if (seen.has(number)) return `page ${number} is used twice`;
     seen.add(number);
-    if (seen.size % PAGES_PER_REPORT === 0) onChecked(seen.size);
+    if (seen.size % PAGES_PER_REPORT === 0)
+      report?.({ step: 'checking the pages', unit: 'bytes', done: seen.size * pageSize, total });
     if (!readAllPages && height === 0) continue;
     if (readSync(fd, page, 0, pageSize, number * pageSize) !== pageSize) return `page ${number} is truncated`;
     const result = checkPage(page, next, pagesInFile);

@@ -9,15 +9,11 @@ const CHECK_INTERVAL_MS = 1_000;
  * Compares the clock of this host with the server's. Tokens contain local times and are judged by the server's: while the
  * clocks differ too much, none are issued. Existing tokens are still accepted.
  */
-export function createClockGuard({
-  localTime,
-  serverTime,
-  report,
-}: {
-  readonly localTime: (() => Epoch) | undefined;
-  readonly serverTime: () => Epoch;
-  readonly report?: ((message: string) => void) | undefined;
-}) {
+export function createClockGuard(
+  localTime: (() => Epoch) | undefined,
+  serverTime: () => Epoch,
+  report?: (message: string) => void,
+) {
   if (localTime === undefined) return { findProblem: () => undefined, requireAgreement: () => {}, stop: () => {} };
   const readSkew = (): number => Math.abs(localTime() - serverTime());
   let reported: 'agree' | 'differ' | 'refused' = 'agree';

@@ -40,15 +40,11 @@ if ARGV[1] ~= '' then
 end
 return redis.call('ZRANGE', KEYS[1], from, from + ARGV[3] - 1, 'WITHSCORES')`);
 
-export function createRedisGrantIndex({
-  client,
-  prefix,
-  grants,
-}: {
-  readonly client: RedisClient;
-  readonly prefix: string;
-  readonly grants: () => Pick<RecordStore<Grant>, 'read'>;
-}) {
+export function createRedisGrantIndex(
+  client: RedisClient,
+  prefix: string,
+  grants: () => Pick<RecordStore<Grant>, 'read'>,
+) {
   const formatIndexKey = (identity: string): string => `${prefix}:{i${hash('sha256', identity, 'base64url')}}:h`;
 
   const readGrants = async (ids: readonly string[], query: GrantQuery): Promise<readonly Grant[]> => {

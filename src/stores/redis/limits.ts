@@ -155,15 +155,7 @@ const BATCH = 50;
 /** Lua's numbers are doubles. */
 const NO_LIMIT = 2 ** 52;
 
-export function createRedisLimits({
-  client,
-  prefix,
-  processCount,
-}: {
-  readonly client: RedisClient;
-  readonly prefix: string;
-  readonly processCount: () => number;
-}): SharedLimits {
+export function createRedisLimits(client: RedisClient, prefix: string, processCount: () => number): SharedLimits {
   const maxBatch = client.isCluster ? 1 : BATCH;
   const createScriptBatcher = (script: RedisScript, ...leadingArgs: readonly number[]) =>
     createBatcher(maxBatch, async (items: readonly (readonly [key: string, ...args: readonly number[]])[]) => {

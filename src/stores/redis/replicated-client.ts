@@ -2,15 +2,6 @@ import { Fault } from '../../ports/fault.ts';
 import { createBatcher } from './batch.ts';
 import type { RedisClient } from './client.ts';
 
-interface ReplicatedClientOptions {
-  /** A connection of its own: WAIT blocks the commands behind it. */
-  readonly client: RedisClient;
-  /** How many replicas must acknowledge a write. */
-  readonly replicas: number;
-  /** Milliseconds to wait for them. */
-  readonly timeout: number;
-}
-
 const MAX_PENDING = 10_000;
 
 /**
@@ -19,8 +10,10 @@ const MAX_PENDING = 10_000;
  *
  * An unconfirmed write has happened and may still be lost: it is a fault, and a retry finds its own version in place, or a
  * record that leads to the same decision.
+ *
+ * `client`: a connection of its own, since WAIT blocks the commands behind it. `timeout`: milliseconds to wait for replicas.
  */
-export function createReplicatedClient({ client, replicas, timeout }: ReplicatedClientOptions): RedisClient {
+export function createReplicatedClient(client: RedisClient, replicas: number, timeout: number): RedisClient {
   let pending = 0;
   let disconnects = 0;
   client.redis.on('close', () => {

@@ -76,13 +76,7 @@ export async function openRedisRevocations(options: RedisRevocationsOptions) {
     return removed;
   };
 
-  const repair = createRepair({
-    view,
-    scripts,
-    follower,
-    now: () => control.storeTime(),
-    onRestored: options.onRestored,
-  });
+  const repair = createRepair(view, scripts, follower, control.storeTime, options.onRestored);
 
   let stopped = false;
   const reportFault = (error: unknown): void => {
@@ -137,14 +131,13 @@ export async function openRedisRevocations(options: RedisRevocationsOptions) {
  * Compares a part of the view with Redis at each call, and restores missing revocations: a missing one accepts a revoked token,
  * and no MAC reveals that it is missing.
  */
-function createRepair(options: {
-  readonly view: RevocationView;
-  readonly scripts: RevocationScripts;
-  readonly follower: RevocationFollower;
-  readonly now: () => Epoch;
-  readonly onRestored: (count: number) => void;
-}): () => Promise<number> {
-  const { view, scripts, follower, now, onRestored } = options;
+function createRepair(
+  view: RevocationView,
+  scripts: RevocationScripts,
+  follower: RevocationFollower,
+  now: () => Epoch,
+  onRestored: (count: number) => void,
+): () => Promise<number> {
   let cursor = view.entries();
   const listNext = function* (): Generator<KeyedEntry> {
     const repairAfter = now() + REPAIR_MARGIN_SECONDS;

@@ -2,7 +2,7 @@ import { compareVersions } from '../../lib/compare-versions.ts';
 import { ProblemsError } from '../../lib/problems-error.ts';
 import { Fault } from '../../ports/fault.ts';
 import { MAX_SKEW_SECONDS } from '../../ports/store.ts';
-import { defineScript, listPrimaries, type RedisClient } from './client.ts';
+import { defineScript, listPrimaries, type RedisClient, type RedisScript } from './client.ts';
 
 /** The server is reachable but cannot be used; an operator must change its configuration. */
 export class UnsuitableRedisError extends ProblemsError {}
@@ -23,7 +23,8 @@ const MIN_VERSION = '6.2';
 export const CHECK_ID = 'check';
 
 /** A script that tries every command that our scripts use, on separate keys, and returns the denied ones. */
-const buildCommandCheck = (calls: string): string => `
+const defineCommandCheck = (calls: string): RedisScript =>
+  defineScript(`
 local denied = {}
 local function try(...)
   local reply = redis.pcall(...)
@@ -33,29 +34,24 @@ local function try(...)
   end
 end
 ${calls}
-return denied`;
+return denied`);
 
-const RECORD_COMMANDS = defineScript(
-  buildCommandCheck(`
+const RECORD_COMMANDS = defineCommandCheck(`
 try('TIME')
 try('SET', KEYS[1], 'x', 'PX', '1000')
 try('GET', KEYS[1])
 try('MGET', KEYS[1])
-try('DEL', KEYS[1])`),
-);
+try('DEL', KEYS[1])`);
 
-const INDEX_COMMANDS = defineScript(
-  buildCommandCheck(`
+const INDEX_COMMANDS = defineCommandCheck(`
 try('ZADD', KEYS[1], '1', 'm')
 try('PEXPIRE', KEYS[1], '1000')
 try('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')
 try('ZRANK', KEYS[1], 'm')
 try('ZREM', KEYS[1], 'm')
-try('ZREMRANGEBYSCORE', KEYS[1], '-inf', '1')`),
-);
+try('ZREMRANGEBYSCORE', KEYS[1], '-inf', '1')`);
 
-const REVOCATION_COMMANDS = defineScript(
-  buildCommandCheck(`
+const REVOCATION_COMMANDS = defineCommandCheck(`
 try('HSET', KEYS[1], 'f', '1')
 try('HGET', KEYS[1], 'f')
 try('HMGET', KEYS[1], 'f')
@@ -68,8 +64,7 @@ try('ZADD', KEYS[2], 'GT', 'CH', '1', 'm')
 try('ZRANGEBYSCORE', KEYS[2], '0', '2', 'LIMIT', '0', '1')
 try('ZREM', KEYS[2], 'm')
 try('XADD', KEYS[3], 'MAXLEN', '~', '1', '*', 'f', '1')
-try('DEL', KEYS[1], KEYS[2], KEYS[3])`),
-);
+try('DEL', KEYS[1], KEYS[2], KEYS[3])`);
 
 interface RedisCheckOptions {
   readonly client: RedisClient;
@@ -88,7 +83,8 @@ export async function checkRedis(options: RedisCheckOptions): Promise<readonly s
   );
   const notices: string[] = [];
   if (!denied.includes('INFO')) {
-    const getInfo = await readServerInfo(client);
+    const info = await client.execute((redis) => redis.info());
+    const getInfo: InfoLookup = (name) => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1];
     problems.push(...findServerProblems(getInfo));
     notices.push(...findKnownVulnerabilities(readRedisVersion(getInfo)));
   }
@@ -102,11 +98,6 @@ export async function checkRedis(options: RedisCheckOptions): Promise<readonly s
 }
 
 type InfoLookup = (name: string) => string | undefined;
-
-async function readServerInfo(client: RedisClient): Promise<InfoLookup> {
-  const info = await client.execute((redis) => redis.info());
-  return (name) => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1];
-}
 
 function findServerProblems(getInfo: InfoLookup): readonly string[] {
   const problems: string[] = [];
@@ -158,7 +149,7 @@ export interface RedisVersion {
 }
 
 /** Valkey also reports the version of the Redis it is compatible with. */
-export function readRedisVersion(getInfo: (name: string) => string | undefined): RedisVersion {
+export function readRedisVersion(getInfo: InfoLookup): RedisVersion {
   const valkey = getInfo('valkey_version');
   return valkey === undefined
     ? { server: 'Redis', version: getInfo('redis_version') ?? '0' }

@@ -101,8 +101,7 @@ async function openConnections(options: RedisStoreOptions, opened: RedisClient[]
   const connectConfirmed = async (name: string): Promise<RedisClient | undefined> => {
     if (replicas === 0) return undefined;
     // WAIT itself blocks for up to `commandTimeout`.
-    const client = await connect(name, 2 * commandTimeout);
-    return createReplicatedClient({ client, replicas, timeout: commandTimeout });
+    return createReplicatedClient(await connect(name, 2 * commandTimeout), replicas, commandTimeout);
   };
   return {
     client: await connect('records', commandTimeout),
@@ -133,7 +132,7 @@ async function openStore(
   const createRecords = <T>(kind: RecordKind, beforeCreate?: RedisRecordsOptions<T>['beforeCreate']): RecordStore<T> =>
     createRedisRecords<T>({ client, writer, prefix, kind, authenticator, beforeCreate });
   const notes = createRestorableNotes(createRecords<Note>('notes'));
-  const grantIndex = createRedisGrantIndex({ client, prefix, grants: () => grants });
+  const grantIndex = createRedisGrantIndex(client, prefix, () => grants);
   const grants = createRecords<Grant>('grants', async (id, grant, keepUntil) => {
     await Promise.all([usedMarker.mark(), grantIndex.add(id, grant, keepUntil)]);
   });
@@ -154,11 +153,7 @@ async function openStore(
       await notes.restore();
     },
   });
-  const clock = createClockGuard({
-    localTime: wallTime,
-    serverTime: () => control.storeTime(),
-    report: options.onAlarm,
-  });
+  const clock = createClockGuard(wallTime, control.storeTime, options.onAlarm);
   const touch = (target: RedisClient | undefined) => target?.runScript(TOUCH, [revocationKeys(prefix).head], []);
   return {
     notices,
@@ -171,13 +166,13 @@ async function openStore(
     userCodes: createRecords<UserCodeEntry>('userCodes'),
     notes: notes.records,
     revocations,
-    limits: createRedisLimits({ client, prefix, processCount: () => revocations.followerCount() }),
+    limits: createRedisLimits(client, prefix, revocations.followerCount),
     time: () => client.storeTime(),
-    findClockProblem: () => clock.findProblem(),
-    revocationLag: () => revocations.staleness(),
-    listReplicas: () => revocations.listReplicas(),
-    sweep: () => revocations.sweep(),
-    isEmpty: () => usedMarker.isUnset(),
+    findClockProblem: clock.findProblem,
+    revocationLag: revocations.staleness,
+    listReplicas: revocations.listReplicas,
+    sweep: revocations.sweep,
+    isEmpty: usedMarker.isUnset,
     // WAIT covers the writes of its own connection only: a write here comes after everything that was read.
     waitUntilDurable: async () => void (await touch(writer)),
     async probe() {
@@ -242,33 +237,29 @@ function createUsedMarker(client: RedisClient, prefix: string) {
 }
 
 /** Remembers notes, which are few, to restore them to a server that lost its data. */
-function createRestorableNotes(stored: RecordStore<Note>): {
-  readonly records: RecordStore<Note>;
-  restore(): Promise<void>;
-} {
+function createRestorableNotes(stored: RecordStore<Note>) {
   const seen = new Map<string, Note>();
-  const remember = (id: string, record: Note): void => {
-    if (!id.startsWith(TRANSIENT_NOTE_PREFIX)) seen.set(id, { ...record });
+  const remember = <T>(id: string, record: Note | undefined, outcome: T): T => {
+    if (record !== undefined && !id.startsWith(TRANSIENT_NOTE_PREFIX)) seen.set(id, { ...record });
+    return outcome;
+  };
+  const records: RecordStore<Note> = {
+    async read(id) {
+      const found = await stored.read(id);
+      return remember(id, found?.record, found);
+    },
+    async create(id, record, keepUntil) {
+      const outcome = await stored.create(id, record, keepUntil);
+      return remember(id, outcome === 'created' ? record : undefined, outcome);
+    },
+    async replace(id, expected, record, keepUntil) {
+      const outcome = await stored.replace(id, expected, record, keepUntil);
+      return remember(id, outcome === 'replaced' ? record : undefined, outcome);
+    },
   };
   return {
-    records: {
-      async read(id) {
-        const found = await stored.read(id);
-        if (found !== undefined) remember(id, found.record);
-        return found;
-      },
-      async create(id, record, keepUntil) {
-        const outcome = await stored.create(id, record, keepUntil);
-        if (outcome === 'created') remember(id, record);
-        return outcome;
-      },
-      async replace(id, expected, record, keepUntil) {
-        const outcome = await stored.replace(id, expected, record, keepUntil);
-        if (outcome === 'replaced') remember(id, record);
-        return outcome;
-      },
-    },
-    async restore() {
+    records,
+    async restore(): Promise<void> {
       for (const [id, record] of seen) await stored.create(id, record, KEEP_FOREVER);
     },
   };

@@ -123,18 +123,18 @@ describe('access', () => {
   });
 
   test('a challenge contains the scope, and quoted strings are escaped', () => {
-    expect(formatChallenge({ reason: 'insufficient_scope', scope: scope('files:read') }, 'a "b" \\c')).toBe(
-      'Bearer realm="a \\"b\\" \\\\c", error="insufficient_scope", error_description="The access token lacks the required scope: files:read.", scope="files:read"',
+    expect(formatChallenge({ reason: 'insufficient_scope', scope: scope('files:read') })).toBe(
+      'Bearer realm="gatehouse", error="insufficient_scope", error_description="The access token lacks the required scope: files:read.", scope="files:read"',
     );
     // RFC 6750 §3: a list with spaces; the syntax of the token API follows where it differs.
     const several = scope('files:read,write;reports');
-    expect(formatChallenge({ reason: 'insufficient_scope', scope: several }, 'x')).toMatch(
+    expect(formatChallenge({ reason: 'insufficient_scope', scope: several })).toMatch(
       /, scope="files:read files:write reports", gatehouse_scope="files:read,write;reports"$/,
     );
-    expect(formatChallenge({ reason: 'token_missing' }, 'x', 'https://a.test/"\\')).toBe(
-      String.raw`Bearer realm="x", resource_metadata="https://a.test/\"\\"`,
+    expect(formatChallenge({ reason: 'token_missing' }, 'https://a.test/"\\')).toBe(
+      String.raw`Bearer realm="gatehouse", resource_metadata="https://a.test/\"\\"`,
     );
-    expect(formatChallenge({ reason: 'no_rule' }, 'x', 'https://a.test')).toBeUndefined();
+    expect(formatChallenge({ reason: 'no_rule' }, 'https://a.test')).toBeUndefined();
   });
 });
 

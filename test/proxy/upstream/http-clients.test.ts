@@ -323,7 +323,7 @@ describe('an incomplete body', () => {
     cleanups.push(() => upstream.close());
     const tls = { serverName: undefined, secureContext: undefined };
     const pool = new ConnectionPool(upstream.url, tls, 1, () => {});
-    cleanups.push(() => pool.destroy());
+    cleanups.push(() => pool.close());
     const connection = pool.acquire(true);
     const errors: string[] = [];
     const body = new RequestBody({ isComplete: false, pause() {}, resume() {} }, 5, 100);

@@ -39,7 +39,7 @@ async function startTlsPool(response: string, notAfter?: Date): Promise<TlsPool>
     free += 1;
   });
   onTestFinished(async () => {
-    pool.destroy();
+    await pool.close();
     await close();
   });
   return { pool, server, resumed, freed: () => free };
