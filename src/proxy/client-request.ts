@@ -478,7 +478,7 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
     const { list, trace } = headers.buildRequestHeaders(head.rawHeaders, head, this.#getForwardInfo(allowed));
     list.push(...rewriter.getAssertionField(allowed));
     this.notes.trace = trace;
-    this.#webSocket = new WebSocketForward(this.#downstream, this, {
+    const request = {
       config: this.#config,
       allowed,
       id: this.id,
@@ -486,8 +486,9 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
       rawHeaders: head.rawHeaders,
       shareKey: allowed.caller?.bearer.identity ?? this.#getNetworkKey(),
       notes: this.notes,
-    });
-    this.#webSocket.start(handle.tunnels, list);
+    };
+    this.#webSocket = new WebSocketForward(this.#downstream, this, request, handle.tunnels);
+    this.#webSocket.start(list);
   }
 
   /** Sends an error response; nothing of another response was written. */
