@@ -2,8 +2,8 @@ import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { type ClientAccount, ClientAccounts, type ConnectionAccount, clientAccounts } from './client-accounts.ts';
 import { normalizeAddress } from './client-address.ts';
-import type { ClientConnection } from './client-connection.ts';
 import type { PrereadResult } from './connection-preread.ts';
+import type { ClientConnection } from './listener-options.ts';
 
 /** The source in a PROXY header; undefined if it names none (UNKNOWN, LOCAL). */
 interface ProxySource {

@@ -12,15 +12,15 @@ import type { Epoch } from '../domain/epoch.ts';
 import { enableTcpKeepAlive } from '../lib/tcp-keep-alive.ts';
 import { SERVER_TLS_POLICY } from '../lib/tls-policy.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
-import type { ClientConnection } from './client-connection.ts';
 import { normalizeServerName } from './client-hello.ts';
 import { type PrereadResult, prereadConnection } from './connection-preread.ts';
 import { ConnectionRegistry, createCertificateReader } from './connection-registry.ts';
 import { ConnectionTracker } from './connection-tracker.ts';
 import { HandshakeGuard } from './handshake-guard.ts';
 import { createHttp1Context, Http1Connection, type Http1Context } from './http1/connection.ts';
-import { createHttp2Server } from './http2/server.ts';
+import { createHttp2Server } from './http2/request-stream.ts';
 import {
+  type ClientConnection,
   HANDSHAKE_SECONDS,
   MAX_STREAMS,
   type PublicListenerOptions,

@@ -9,7 +9,7 @@ import type { CompletedRequest, RequestNotes, RequestOutcome } from '../http/req
 import { checkMethod, type HttpVersion, METHODS_WITH_BODY, type RequestHead } from '../http/request-head.ts';
 import { ReceivedRequest, ServiceRequest } from '../http/service-request.ts';
 import { EMPTY_PEER_LIST, type PeerList, resolveClientAddress, resolveRequestId } from '../listener/client-address.ts';
-import type { ClientConnection } from '../listener/client-connection.ts';
+import type { ClientConnection } from '../listener/listener-options.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { SpanContext } from '../observability/tracing.ts';
 import { getNetworkKey } from './body-buffering.ts';
@@ -18,8 +18,8 @@ import { type DerivedFields, getDerivedFields } from './derived-fields.ts';
 import { Exchange, type ExchangeOwner, type ForwardRequest } from './exchange.ts';
 import { type AccessDecision, type AccessRequest, authorize, findRule, noteDecision } from './policy/authorize.ts';
 import { getCorsFields, getOriginHeader, type Preflight, readPreflight } from './policy/cors.ts';
+import { readPresentedProof } from './policy/credentials.ts';
 import { getForwardAuthStatus } from './policy/forward-auth.ts';
-import { readPresentedProof } from './policy/presented-proof.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
   createRefusalReply,

@@ -22,10 +22,10 @@ import { type BodyConsumer, BodyError, type RequestBody } from './request-body.t
 import { clientFields } from './response-fields.ts';
 import { type ResponseHandler, type UpstreamConnection, UpstreamError } from './upstream/connection.ts';
 import { Slot, type SlotHolder, type Slots } from './upstream/connection-slots.ts';
+import type { Upstream } from './upstream/registry.ts';
 import type { ResponseHead } from './upstream/response-head.ts';
 import { type Sender, sendSoon } from './upstream/send-queue.ts';
 import type { Target } from './upstream/targets.ts';
-import type { Upstream } from './upstream/upstream.ts';
 
 /** A request that may be forwarded. */
 export interface ForwardRequest {

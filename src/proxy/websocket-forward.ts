@@ -12,9 +12,8 @@ import type { ProxyRefusal } from './policy/refusals.ts';
 import { getEnforcedBearer, getUpstreamPath, isEventStream } from './policy/upstream-rewriter.ts';
 import { listClientFields } from './response-fields.ts';
 import type { Target } from './upstream/targets.ts';
-import { openTunnel, type Tunnel } from './upstream/tunnel.ts';
+import { computeAcceptKey, openTunnel, type Tunnel } from './upstream/tunnel.ts';
 import { type Tunnels, toUpgradeHeaders } from './upstream/websocket.ts';
-import { computeAcceptKey } from './upstream/websocket-frames.ts';
 
 /** RFC 6455 §4.1. Anything else, such as an offer of several protocols, is handled as an ordinary request. */
 export const isWebSocketHandshake = (

@@ -1,15 +1,18 @@
 import { type AdminApiDeps, handleAdminRequest } from '../admin/grants-api.ts';
 import { type AdminListener, type AdminTls, openAdminListener, type ReadinessCheck } from '../admin/listener.ts';
+import { getLongestGrantLifetime } from '../config/lifetimes.ts';
 import type { Settings } from '../config/schema.ts';
 import { Console } from '../console/console.ts';
 import type { ConsoleDeps } from '../console/context.ts';
+import { parseClientIdUrl } from '../domain/client-document.ts';
+import { createUserDirectory } from '../identity/user-directory.ts';
 import { readPackageVersion } from '../lib/package-version.ts';
 import { readSettingFile } from '../lib/read-file.ts';
-import { formatExposition, mergeSnapshots } from '../observability/exposition.ts';
 import { EMPTY_STATUS, type GatewayStatus } from '../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
-import type { Snapshot } from '../observability/metric-registry.ts';
+import { formatExposition, mergeSnapshots, type Snapshot } from '../observability/metric-registry.ts';
 import { Fault } from '../ports/fault.ts';
+import { deriveTokenId } from '../tokens/trusted-issuers/trusted-issuer.ts';
 import { buildIntegrations } from './build-from-settings.ts';
 import { toListenError } from './listeners.ts';
 import type { OpenedStore } from './open-store.ts';
@@ -184,3 +187,48 @@ export const createCheck = (name: string, findProblem: () => Problem | Promise<P
     if (typeof problem === 'string') throw new Error(problem);
   },
 });
+
+/** What the admin API uses, with lookups in the current configuration. */
+export const createAdminApi = (
+  deps: Pick<AdminApiDeps, 'store' | 'log' | 'now'>,
+  settings: () => Settings,
+): AdminApiDeps => ({
+  ...deps,
+  longestGrant: () => getLongestGrantLifetime(settings()),
+  hasClient(id) {
+    const { integrations, trustedIssuers } = settings();
+    const [issuer = '', foreignId] = id.split('/', 2);
+    return (
+      integrations.some(({ clientId }) => clientId === id) ||
+      // Also if its host was removed from the configuration: it may be added again.
+      parseClientIdUrl(id) !== undefined ||
+      (foreignId !== undefined && Object.hasOwn(trustedIssuers, issuer))
+    );
+  },
+  hasDocumentClients: (id) =>
+    settings().integrations.some(
+      ({ clientId, clientDocuments }) => clientId === id && clientDocuments.hosts.length > 0,
+    ),
+  hasIssuer: (name) => Object.hasOwn(settings().trustedIssuers, name),
+  getForeignTokenId: (issuer, jti) => deriveTokenId(issuer, `jti ${jti}`),
+  getForeignIdentity: (issuer, subject) => `${settings().trustedIssuers[issuer]?.label ?? issuer}:${subject}`,
+  async isDisabled(identity) {
+    await using users = openDirectory(settings());
+    return (await users.findByIdentity(identity))?.disabled === true;
+  },
+  async findIdentities(attribute, value) {
+    await using users = openDirectory(settings());
+    const matches = await Promise.all(
+      Object.keys(settings().directories).map((directory) =>
+        users.findByClaim(directory, { issuer: '', attribute, value }),
+      ),
+    );
+    return [...new Set(matches.flatMap((user) => (user === undefined ? [] : [user.identity])))];
+  },
+});
+
+/** Opened per request: lookups are rare, and a supervisor has no directory of its own. */
+function openDirectory({ directories }: Settings) {
+  const users = createUserDirectory(directories);
+  return { ...users, [Symbol.asyncDispose]: () => users.close() };
+}

@@ -2,19 +2,17 @@ import type { Settings } from '../config/schema.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import { type ClientDocumentReader, createClientDocuments } from '../identity/client-documents.ts';
 import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
-import type { UserDirectory } from '../identity/user-directory.ts';
-import { createUserDirectory } from '../identity/user-directory.ts';
+import { createUserDirectory, type UserDirectory } from '../identity/user-directory.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import type { ResourceScope } from '../lib/shared-resources.ts';
 import { StartError } from '../lib/start-error.ts';
 import { createTheme } from '../pages/views/theme.ts';
 import { type CertificateFiles, CertificateFilesError, loadCertificateFiles } from '../x509/certificate-files.ts';
 import { buildRules, listCertificateFiles } from './build-from-settings.ts';
-import { openClientKeys } from './client-keys.ts';
 import { openFileKeyring, readKeyFile } from './keys.ts';
 import type { ProcessState } from './process-state.ts';
 import { openCrlFetchers, openOcspResponders } from './revocation-sources.ts';
-import { openTrustedIssuers } from './trusted-issuers.ts';
+import { openClientKeys, openTrustedIssuers } from './trusted-issuers.ts';
 
 export type ConfigResources = Awaited<ReturnType<typeof openConfigResources>>;
 

@@ -21,11 +21,11 @@ import { createLogoutTokenReader, createTrustedTokenReader } from '../tokens/tru
 import { createCertificateValidator } from '../x509/certificate-validator.ts';
 import { buildGrantPolicy, buildIntegrations, buildIntrospection } from './build-from-settings.ts';
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
-import { createAssertionVerifier } from './client-keys.ts';
 import { type ConfigResources, withStartError } from './config-resources.ts';
 import { buildProofVerifier, createTokenRequestProofs } from './dpop.ts';
 import type { ProcessState } from './process-state.ts';
 import { getPagesOrigin, ServicePaths } from './service-paths.ts';
+import { createAssertionVerifier } from './trusted-issuers.ts';
 
 /** What the handlers of one configuration are created from. */
 export interface BuildContext extends ConfigResources {

@@ -3,7 +3,7 @@ import { parseTarget } from '../domain/request-target.ts';
 import { getHeaderValues } from '../http/raw-headers.ts';
 import type { TokenRequestProofs } from '../oauth/service.ts';
 import { AMBIGUOUS_HOST, type PolicyContext } from '../proxy/policy/authorize.ts';
-import { readPresentedProof } from '../proxy/policy/presented-proof.ts';
+import { readPresentedProof } from '../proxy/policy/credentials.ts';
 import { ProofMemory } from '../tokens/proof-memory.ts';
 import { createProofNonces, createProofVerifier, PROOF_WINDOW, type ProofVerifier } from '../tokens/proof-verifier.ts';
 import type { Sealer } from '../tokens/sealer.ts';

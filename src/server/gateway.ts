@@ -13,16 +13,14 @@ import {
 } from '../observability/recent-events.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { ClientRequest, type RequestEnvironment } from '../proxy/client-request.ts';
-import { createAdminApi } from './admin-directory.ts';
-import { AdminEndpoint, createCheck } from './admin-endpoint.ts';
+import { AdminEndpoint, createAdminApi, createCheck } from './admin-endpoint.ts';
 import { ensureAdminTokens } from './admin-token.ts';
 import type { EventLoopMonitor } from './event-loop-monitor.ts';
 import { createListenerCounters, registerGatewayMetrics } from './gateway-metrics.ts';
-import { instrumentStore } from './instrumented-store.ts';
 import { ensureKeyFile } from './keys.ts';
 import { createTlsContextOptions, startPublicListener } from './listeners.ts';
 import { openObservability } from './observability.ts';
-import { type OpenedStore, openStore, retryWhileUnreachable } from './open-store.ts';
+import { instrumentStore, type OpenedStore, openStore, retryWhileUnreachable } from './open-store.ts';
 import { createProcessState, type ProcessState } from './process-state.ts';
 import { createReportingAuthenticator } from './record-authentication.ts';
 import { ReloadState } from './reload-state.ts';

@@ -4,10 +4,11 @@ import type { Settings } from '../config/schema.ts';
 import { readSettingFile } from '../lib/read-file.ts';
 import { StartError } from '../lib/start-error.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
+import { observe } from '../observability/metric-registry.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordAuthenticator } from '../ports/record-authenticator.ts';
-import { MIGRATION_NOTE, type Store } from '../ports/store.ts';
+import { MIGRATION_NOTE, type RecordStore, type Store } from '../ports/store.ts';
 import { openEmbeddedStore } from '../stores/embedded/store.ts';
 import { createAvailabilityMonitor } from '../stores/redis/availability.ts';
 import type { RedisStore } from '../stores/redis/store.ts';
@@ -161,5 +162,49 @@ export function createRedisOptions({ store: { password, tls } }: Settings): IoRe
         ...(tls.serverName !== undefined && { servername: tls.serverName }),
       },
     }),
+  };
+}
+
+/** Wraps a store with metrics of latency and errors. */
+export function instrumentStore<S extends Store>(store: S, metrics: Metrics): S {
+  const createTimer = (op: string): (<T>(work: () => Promise<T>) => Promise<T>) => {
+    const seconds = metrics.histogram('gatehouse_store_operation_duration_seconds', op);
+    const errors = metrics.counter('gatehouse_store_errors_total', op);
+    return async (work) => {
+      const startedAt = performance.now();
+      try {
+        return await work();
+      } catch (error) {
+        errors.value += 1;
+        throw error;
+      } finally {
+        observe(seconds, (performance.now() - startedAt) / 1_000);
+      }
+    };
+  };
+  const instrumentRecords = <T>(name: string, recordStore: RecordStore<T>): RecordStore<T> => {
+    const read = createTimer(`${name}.read`);
+    const create = createTimer(`${name}.create`);
+    const replace = createTimer(`${name}.replace`);
+    return {
+      ...recordStore,
+      read: (id) => read(() => recordStore.read(id)),
+      create: (...args) => create(() => recordStore.create(...args)),
+      replace: (...args) => replace(() => recordStore.replace(...args)),
+    };
+  };
+  const timeAnnounce = createTimer('revocations.announce');
+  const { revocations } = store;
+  return {
+    ...store,
+    grants: instrumentRecords('grants', store.grants),
+    devices: instrumentRecords('devices', store.devices),
+    userCodes: instrumentRecords('userCodes', store.userCodes),
+    revocations: {
+      ...revocations,
+      isRevoked: (bearer) => revocations.isRevoked(bearer),
+      getLastNumber: () => revocations.getLastNumber(),
+      announce: (revocation) => timeAnnounce(() => revocations.announce(revocation)),
+    },
   };
 }

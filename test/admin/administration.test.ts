@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type AdminApiDeps, handleAdminRequest } from '../../src/admin/grants-api.ts';
 import type { Settings } from '../../src/config/schema.ts';
-import { createAdminApi } from '../../src/server/admin-directory.ts';
+import { createAdminApi } from '../../src/server/admin-endpoint.ts';
 import { type Reply, sendRequest } from '../support/https-client.ts';
 import { ALICE, BOB, startGateway, type TestGateway } from '../support/test-gateway.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { decideRefresh, type Grant } from '../../src/domain/grant.ts';
-import { createSlewedClock } from '../../src/stores/embedded/sweep.ts';
+import { createSlewedClock } from '../../src/stores/embedded/store.ts';
 import { createDeviceClient } from '../support/device-client.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { useAttackGateway } from './attack-gateway.ts';

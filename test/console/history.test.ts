@@ -1,7 +1,6 @@
 import { expect, test } from 'vitest';
 import { computeQuantile, History, quantileOf, readSamples } from '../../src/console/history.ts';
-import { mergeSnapshots } from '../../src/observability/exposition.ts';
-import type { Snapshot } from '../../src/observability/metric-registry.ts';
+import { mergeSnapshots, type Snapshot } from '../../src/observability/metric-registry.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
 
 const requests = (forwarded: number, refused = 0): Snapshot => ({

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
-import { EarlyBytes } from '../../src/listener/node-quirks/early-bytes.ts';
+import { EarlyBytes } from '../../src/listener/half-close.ts';
 import { stopReadingWhilePaused } from '../../src/listener/node-quirks/sockets.ts';
 import { eventLoopTurns } from '../support/event-loop-turns.ts';
 import { until } from '../support/until.ts';

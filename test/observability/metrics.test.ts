@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { dropGauges, formatExposition, mergeSnapshots } from '../../src/observability/exposition.ts';
+import { dropGauges, formatExposition, mergeSnapshots } from '../../src/observability/metric-registry.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
 import { createKeyringFile, writeKeyringFile } from '../../src/tokens/keyring-file.ts';
 import { needs } from '../set-up/programs.ts';

@@ -12,11 +12,16 @@ import type { Reply } from '../../http/reply.ts';
 import { type BufferPool, createBufferPool } from '../../lib/buffer-pool.ts';
 import { createDeadlines, type DeadlineEntry, type Deadlines } from '../../lib/deadlines.ts';
 import type { ConnectionAccount } from '../client-accounts.ts';
-import type { ClientConnection, CreateHandler } from '../client-connection.ts';
 import type { ConnectionSession } from '../connection-tracker.ts';
 import { type AwaitedPart, probeHalfClosed } from '../half-close.ts';
 import { HeadCache } from '../head-cache.ts';
-import { KEEP_ALIVE_SECONDS, type ListenerLimits, STALLED_RESPONSE_SECONDS } from '../listener-options.ts';
+import {
+  type ClientConnection,
+  type CreateHandler,
+  KEEP_ALIVE_SECONDS,
+  type ListenerLimits,
+  STALLED_RESPONSE_SECONDS,
+} from '../listener-options.ts';
 import { getWaitingBytes, turnQueue } from '../turn-queue.ts';
 import { BodyReader } from './body-reader.ts';
 import { RequestReader } from './request-reader.ts';

@@ -2,8 +2,12 @@ import type { Socket } from 'node:net';
 import { MAX_FIELDS } from '../../http/request-head.ts';
 import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
 import type { ConnectionAccount } from '../client-accounts.ts';
-import type { ClientConnection } from '../client-connection.ts';
-import { KEEP_ALIVE_SECONDS, type ListenerLimits, STALLED_RESPONSE_SECONDS } from '../listener-options.ts';
+import {
+  type ClientConnection,
+  KEEP_ALIVE_SECONDS,
+  type ListenerLimits,
+  STALLED_RESPONSE_SECONDS,
+} from '../listener-options.ts';
 import { getWaitingBytes, turnQueue } from '../turn-queue.ts';
 import { DiscardedStreams } from './discarded-streams.ts';
 import { type FrameHandler, FrameReader, readUInt31 } from './frame-reader.ts';
@@ -21,8 +25,7 @@ import {
   MAX_WINDOW,
   Setting,
 } from './protocol.ts';
-import type { RequestFields } from './request-fields.ts';
-import { SectionDecoder } from './section-decoder.ts';
+import { type RequestFields, SectionDecoder } from './request-fields.ts';
 import { Http2Stream } from './stream.ts';
 import { TokenBucket } from './token-bucket.ts';
 

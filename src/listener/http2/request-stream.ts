@@ -8,9 +8,11 @@ import type {
 } from '../../http/downstream.ts';
 import type { Reply } from '../../http/reply.ts';
 import { RequestHead } from '../../http/request-head.ts';
-import type { ClientConnection, CreateHandler } from '../client-connection.ts';
-import type { HeadCache } from '../head-cache.ts';
+import { createDeadlines } from '../../lib/deadlines.ts';
+import { HeadCache } from '../head-cache.ts';
 import { formatDate, listReplyFields } from '../http1/response-text.ts';
+import type { ClientConnection, CreateHandler } from '../listener-options.ts';
+import { Http2Connection, type Http2ConnectionOptions } from './connection.ts';
 import type { HeaderBlock } from './frame-writer.ts';
 import { encodeFieldName, encodeResponseFields, getMaxFieldBytes, writeField, writeString } from './hpack-encoder.ts';
 import { ErrorCode } from './protocol.ts';
@@ -42,7 +44,7 @@ interface RequestStreamOptions {
 }
 
 /** The requests of HTTP/2 streams, one after another. */
-export class RequestStream implements StreamHandler, Downstream, HeaderBlock {
+class RequestStream implements StreamHandler, Downstream, HeaderBlock {
   hasStarted = false;
   readonly maxStatus = 599;
   readonly #options: RequestStreamOptions;
@@ -274,4 +276,45 @@ export class RequestStream implements StreamHandler, Downstream, HeaderBlock {
     this.#stream.reset(ErrorCode.internalError);
     this.onClose();
   }
+}
+
+interface Http2ServerOptions extends Pick<Http2ConnectionOptions, 'limits' | 'onInternalError'> {
+  readonly createHandler: CreateHandler;
+  /** A connection was closed because its client exceeded a limit. */
+  readonly onAbuse: (connection: ClientConnection, reason: string) => void;
+}
+
+/** Returns a function that takes over a connection whose handshake selected HTTP/2. */
+export function createHttp2Server(options: Http2ServerOptions): (connection: ClientConnection) => Http2Connection {
+  const { limits, createHandler, onAbuse, onInternalError } = options;
+  const deadlines = createDeadlines();
+  const headCache = new HeadCache('2');
+  return (connection) =>
+    new Http2Connection(connection, {
+      limits,
+      deadlines,
+      onRequest: createStreamPool((onIdle) => new RequestStream(connection, { headCache, createHandler, onIdle })),
+      onAbuse: (reason) => onAbuse(connection, reason),
+      onInternalError,
+    });
+}
+
+/** Objects that are kept for later streams of the same connection. */
+const MAX_IDLE = 16;
+
+function createStreamPool(
+  create: (onIdle: (stream: RequestStream) => void) => RequestStream,
+): (stream: Http2Stream) => void {
+  const idle: RequestStream[] = [];
+  let active = 0;
+  const onIdle = (stream: RequestStream): void => {
+    active -= 1;
+    // An idle connection keeps one.
+    if (active === 0) idle.length = 0;
+    if (idle.length < MAX_IDLE) idle.push(stream);
+  };
+  return (stream) => {
+    active += 1;
+    (idle.pop() ?? create(onIdle)).serve(stream);
+  };
 }

@@ -3,7 +3,7 @@ import type { Epoch } from '../../domain/epoch.ts';
 import type { Integration } from '../../domain/integration.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
-import { intersectScopes, type Scope } from '../../domain/scope.ts';
+import { covers, intersectScopes, type Scope } from '../../domain/scope.ts';
 import { DISCLOSED_FAULTS, formatRejection, type RejectedToken, reject } from '../../domain/token-rejection.ts';
 import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../../domain/verified-token.ts';
 import type { RequestNotes } from '../../http/request-context.ts';
@@ -13,7 +13,6 @@ import type { ProofVerifier } from '../../tokens/proof-verifier.ts';
 import type { Credentials } from './credentials.ts';
 import type { IdentityValues } from './headers.ts';
 import type { ProxyRefusal } from './refusals.ts';
-import { findUnmetRequirement } from './requirement.ts';
 
 /** It is undefined if the token was rejected without a reason to log. */
 type TokenReading = VerifiedToken | RejectedToken | undefined;
@@ -40,7 +39,7 @@ export interface PolicyContext {
   readonly signAssertion?: (rule: AccessRule, caller: Caller) => string | Promise<string> | undefined;
 }
 
-export interface ProofPolicy {
+interface ProofPolicy {
   readonly verifier: ProofVerifier;
   /** Scheme and authority of the URL that clients of this host use. */
   readonly getOrigin: (host: string) => string;
@@ -426,4 +425,19 @@ function describeNearMisses(rules: CompiledRules, { method, host }: AccessReques
     .slice(0, MAX_NEAR_MISSES)
     .map(({ rule, mismatch }) => `${rule.name}: ${mismatch}`)
     .join('; ');
+}
+
+type UnmetRequirement = Extract<ProxyRefusal, { reason: 'client_not_allowed' | 'insufficient_scope' }>;
+
+/** The requirement of a rule that the caller does not meet; undefined: all are met. */
+export function findUnmetRequirement(rule: AccessRule, clientId: string, scope: Scope): UnmetRequirement | undefined {
+  const requiredScope = rule.requirement.kind === 'scope' ? rule.requirement.scope : undefined;
+  if (rule.clients !== undefined && !rule.clients.has(clientId))
+    return {
+      reason: 'client_not_allowed',
+      ...(requiredScope !== undefined && { scope: requiredScope }),
+    };
+  if (requiredScope !== undefined && !covers(scope, requiredScope))
+    return { reason: 'insufficient_scope', scope: requiredScope };
+  return undefined;
 }

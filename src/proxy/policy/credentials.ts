@@ -1,4 +1,7 @@
 import { parseBearerToken, parseDpopToken } from '../../http/bearer-token.ts';
+import { getHeaderValues } from '../../http/raw-headers.ts';
+import type { CertificateContext } from '../config.ts';
+import type { PresentedProof } from './authorize.ts';
 
 /** The Authorization fields of a request. */
 export type Credentials =
@@ -31,3 +34,16 @@ export function readCredentials(values: readonly string[]): Credentials {
 
 const hasSeveralTokens = (value: string): boolean =>
   value.includes(',') && (/^(?:bearer|dpop)\b/i.test(value) || /,\s*(?:bearer|dpop)\b/i.test(value));
+
+/** The DPoP proof of a request, and the host that it may be for. */
+export function readPresentedProof(
+  { request: { rawHeaders }, peer, sourceUnknown }: CertificateContext,
+  isTrustedPeer: (peer: string) => boolean,
+): PresentedProof {
+  const values = getHeaderValues(rawHeaders, 'dpop');
+  const forwardedHosts =
+    sourceUnknown === true || !isTrustedPeer(peer) ? [] : getHeaderValues(rawHeaders, 'x-forwarded-host');
+  const [forwardedHost, ...others] = forwardedHosts.flatMap((value) => value.split(','));
+  if (forwardedHost === undefined) return { values };
+  return others.length === 0 ? { values, forwardedHost } : { values, isHostAmbiguous: true };
+}

@@ -13,8 +13,7 @@ import { formatRouteLimit } from '../../domain/route-limit.ts';
 import { type Mismatch, normalizeHost, type TraceEntry } from '../../domain/rule-matcher.ts';
 import { findExcess, formatScope, intersectScopes, type Scope } from '../../domain/scope.ts';
 import { isServedMethod } from '../../http/request-head.ts';
-import { hasAccessTokenInQuery, type PolicyContext } from './authorize.ts';
-import { findUnmetRequirement } from './requirement.ts';
+import { findUnmetRequirement, hasAccessTokenInQuery, type PolicyContext } from './authorize.ts';
 
 /** What the decision depends on, apart from tokens. */
 export interface ExplainContext extends Pick<PolicyContext, 'rules' | 'isOwnAuthority' | 'pagesHost'> {

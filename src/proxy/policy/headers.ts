@@ -5,7 +5,7 @@ import { createHiddenProperty } from '../../lib/hidden-property.ts';
 import { isTraceparent, newTraceparent } from '../../observability/trace-context.ts';
 import { CERTIFICATE_HEADERS } from '../../x509/forwarded-certificate.ts';
 import type { Caller } from './authorize.ts';
-import { type LocationRewrite, rewriteLocation } from './location.ts';
+import { type LocationRewrite, rewriteLocation } from './upstream-rewriter.ts';
 
 /**
  * Header lists are built, never passed through: hop-by-hop fields and those that Connection names are dropped, then every

@@ -3,14 +3,12 @@ import { isSupervisorSetting } from '../../config/restart-settings.ts';
 import type { Settings } from '../../config/schema.ts';
 import { withTimeout } from '../../lib/promises.ts';
 import { StartError } from '../../lib/start-error.ts';
-import { dropGauges, mergeSnapshots } from '../../observability/exposition.ts';
 import type { GatewayStatus } from '../../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../../observability/logger.ts';
-import type { Snapshot } from '../../observability/metric-registry.ts';
+import { dropGauges, mergeSnapshots, type Snapshot } from '../../observability/metric-registry.ts';
 import type { RecentEventsQuery, RecentEventsResult } from '../../observability/recent-events.ts';
 import { createMemoryLimits } from '../../stores/memory-limits.ts';
-import type { SupervisorMessage, WorkerMessage } from './ipc.ts';
-import { handleRateLimitRequest } from './ipc.ts';
+import { handleRateLimitRequest, type SupervisorMessage, type WorkerMessage } from './ipc.ts';
 
 interface WorkerPoolOptions {
   readonly fork: () => Worker;

@@ -21,8 +21,7 @@ import {
   toFault,
   writeMarker,
 } from './folder.ts';
-import { countEntries } from './grant-index.ts';
-import { parseRecord } from './records.ts';
+import { countEntries, parseRecord } from './records.ts';
 import { LAST_NUMBER, unpack } from './revocations.ts';
 
 export interface ExportedRecord {

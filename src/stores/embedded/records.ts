@@ -1,6 +1,8 @@
 import { hash } from 'node:crypto';
 import { getLastVersion } from 'lmdb';
 import type { Epoch } from '../../domain/epoch.ts';
+import type { Grant } from '../../domain/grant.ts';
+import { type GrantIndex, type GrantPage, type GrantQuery, matchesQuery } from '../../ports/grant-index.ts';
 import type { RecordAuthenticator, RecordKind, RecordLocation } from '../../ports/record-authenticator.ts';
 import { KEEP_FOREVER, type RecordStore, type Version } from '../../ports/store.ts';
 import {
@@ -15,7 +17,7 @@ import {
   toStoredRecord,
   unreadableFault,
 } from '../record-format.ts';
-import type { Env, IdentityIndexKey, TableName } from './env.ts';
+import { type Env, type IdentityIndexKey, startAfter, type TableName } from './env.ts';
 
 interface EmbeddedRecord extends Envelope, FoundRecord {
   readonly keepUntil: Epoch;
@@ -59,7 +61,7 @@ export function getIdentityIndexKey(kind: TableName, id: string, record: unknown
 }
 
 /** LMDB keys have a maximum length. */
-export const hashIdentity = (identity: string): string => hash('sha256', identity, 'base64url');
+const hashIdentity = (identity: string): string => hash('sha256', identity, 'base64url');
 
 export const PLACEHOLDER = Buffer.from([1]);
 
@@ -159,3 +161,65 @@ export function createEmbeddedRecords<T>(
     },
   };
 }
+
+/** Limits the time for a page, even if nothing matches. */
+const MAX_SCANNED = 2_000;
+
+/** Grants are ordered by id, with and without an identity. */
+export function createEmbeddedGrantIndex(env: Env, now: () => Epoch, authenticator: RecordAuthenticator): GrantIndex {
+  const { grants } = env.tables;
+
+  const readGrant = (id: string, bytes: Buffer, query: GrantQuery): Grant | undefined => {
+    const found = parseRecord('grants', id, bytes);
+    const grant = found.record as Grant;
+    const at = now();
+    if (at >= found.keepUntil || !matchesQuery(grant, query)) return undefined;
+    return checkRecord(authenticator, found, at) === 'refused' ? undefined : grant;
+  };
+
+  const buildPage = (
+    query: GrantQuery,
+    rows: Iterable<readonly [id: string, bytes: Buffer | undefined]>,
+  ): GrantPage => {
+    const found: Grant[] = [];
+    let scanned = 0;
+    let last: string | undefined;
+    for (const [id, bytes] of rows) {
+      if (last !== undefined && (found.length >= query.limit || scanned >= MAX_SCANNED))
+        return { grants: found, next: last };
+      scanned += 1;
+      last = id;
+      const grant = bytes && readGrant(id, bytes, query);
+      if (grant !== undefined) found.push(grant);
+    }
+    return { grants: found };
+  };
+
+  function* scanAll({ after }: GrantQuery): Generator<readonly [string, Buffer]> {
+    const rows = grants.getRange({ limit: MAX_SCANNED + 1, ...startAfter(after) });
+    for (const { key, value } of rows) yield [key, value];
+  }
+
+  function* scanIdentity(
+    identity: string,
+    { after = '' }: GrantQuery,
+  ): Generator<readonly [string, Buffer | undefined]> {
+    const identityHash = hashIdentity(identity);
+    const start: IdentityIndexKey = [identityHash, after];
+    for (const [hash, id] of env.identityIndex.getKeys({ start, limit: MAX_SCANNED + 2 })) {
+      if (hash !== identityHash) return;
+      if (id !== after) yield [id, grants.get(id)];
+    }
+  }
+
+  return {
+    list: async (query) =>
+      env.readFresh(() => {
+        const { identity } = query;
+        return buildPage(query, identity === undefined ? scanAll(query) : scanIdentity(identity, query));
+      }),
+  };
+}
+
+export const countEntries = (table: { getStats(): object }): number =>
+  (table.getStats() as { readonly entryCount: number }).entryCount;

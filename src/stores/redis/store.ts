@@ -13,15 +13,18 @@ import {
   type UserCodeEntry,
 } from '../../ports/store.ts';
 import { type AvailabilityOptions, createAvailabilityMonitor } from './availability.ts';
-import { COMMAND_TIMEOUT_MS, connectRedis, defineScript, type RedisClient } from './client.ts';
-import { type ClockGuard, createClockGuard } from './clock-guard.ts';
-import { createRedisGrantIndex } from './grant-index.ts';
+import { COMMAND_TIMEOUT_MS, connectRedis, createReplicatedClient, defineScript, type RedisClient } from './client.ts';
 import { createRedisLimits } from './limits.ts';
-import { createRedisRecords, type RedisRecordsOptions } from './records.ts';
-import { createReplicatedClient } from './replicated-client.ts';
+import { createRedisGrantIndex, createRedisRecords, type RedisRecordsOptions } from './records.ts';
 import { revocationKeys } from './revocation-scripts.ts';
 import { type AckMode, openRedisRevocations, type RedisRevocations } from './revocations.ts';
-import { checkRedis, throwIfPermanent, UnsuitableRedisError } from './startup-checks.ts';
+import {
+  type ClockGuard,
+  checkRedis,
+  createClockGuard,
+  throwIfPermanent,
+  UnsuitableRedisError,
+} from './startup-checks.ts';
 import { parseRedisUrl } from './url.ts';
 
 export interface RedisStoreOptions extends Pick<AvailabilityOptions, 'onUnreachable' | 'onReachable'> {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { closeFrame, computeAcceptKey, FrameTracker } from '../../../src/proxy/upstream/websocket-frames.ts';
+import { closeFrame, computeAcceptKey, FrameTracker } from '../../../src/proxy/upstream/tunnel.ts';
 import { CLOSE, createFrameDecoder, encodeFrame, type Frame, TEXT } from '../../support/websocket.ts';
 
 const frames = fc.array(
