@@ -39,6 +39,12 @@ async function dispatch(args: readonly string[], processContext: ProcessContext)
     );
     return EXIT.ok;
   }
+  if (commandName === '__complete') {
+    const { complete } = await import('./completion.ts');
+    // After `--`.
+    processContext.stdout(await complete(rest.slice(1)));
+    return EXIT.ok;
+  }
   const load = Object.hasOwn(COMMANDS, commandName) ? COMMANDS[commandName] : undefined;
   if (load === undefined) throw new UsageError(`gatehouse: ${describeUnknownCommand(commandName)}`);
   const { command } = await load();
