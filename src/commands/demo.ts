@@ -36,48 +36,43 @@ export const command: Command = {
   notes: [
     'A second start reuses the files. Delete the folder to start over.',
     'Ports: --set listen.port=8444 and --set admin.port=9444; 0 picks a free one. They are written to gatehouse.yaml.',
-    'While a demo runs, another one uses .gatehouse-2 and free ports, unless you choose them.',
+    'While a demo runs, another one needs another --folder and other ports.',
   ],
   async run(context) {
     context.stderr(`gatehouse ${readPackageVersion()}: preparing the demo …\n`);
-    const chosen = context.option('folder');
-    const locked = lockDemoFolder(resolve(context.cwd, chosen ?? '.gatehouse'), chosen !== undefined);
+    const folder = resolve(context.cwd, context.option('folder') ?? '.gatehouse');
+    const unlock = lockDemoFolder(folder);
     try {
-      const demoFolder = await prepareDemoFolder(locked.folder, API_PORT, Date.now() / 1_000);
+      const demoFolder = await prepareDemoFolder(folder, API_PORT, Date.now() / 1_000);
       const stopped = waitForSignal();
       const api = await openDemoApi(API_PORT);
       try {
-        return await runDemo({ context, demoFolder, api, stopped, usesFreePorts: locked.isAlternative });
+        return await runDemo(context, demoFolder, api, stopped);
       } finally {
         await api.close();
       }
     } finally {
-      locked.unlock();
+      unlock();
     }
   },
 };
 
-interface DemoOptions {
-  readonly context: CommandContext;
-  readonly demoFolder: DemoFolder;
-  readonly api: DemoApi;
-  /** Resolves when the demo is to end. */
-  readonly stopped: Promise<void>;
-  /** Instead of the default ports, which another demo uses. */
-  readonly usesFreePorts: boolean;
-}
-
-async function runDemo(options: DemoOptions): Promise<number> {
-  const { context, demoFolder, api, stopped } = options;
+/** Until `stopped` resolves. */
+async function runDemo(
+  context: CommandContext,
+  demoFolder: DemoFolder,
+  api: DemoApi,
+  stopped: Promise<void>,
+): Promise<number> {
   const freePorts = { listen: await findFreePort(), admin: await findFreePort() };
-  await writePorts(options, freePorts);
-  const load = (): LoadedConfig | InvalidConfig => loadDemo(options, freePorts);
+  const load = (): LoadedConfig | InvalidConfig => loadDemo(context, demoFolder, api, freePorts);
   const loaded = load();
   if (!loaded.ok) {
     context.stderr(formatProblems(loaded, getProblemStyle(context)));
     return EXIT.configuration;
   }
   const { settings } = loaded;
+  await writePorts(settings, demoFolder.configuration);
   const sink = createStdoutSink();
   const log = createLog(settings, context, sink.write);
   const opening = openGateway({ settings, log });
@@ -91,7 +86,10 @@ async function runDemo(options: DemoOptions): Promise<number> {
     await gateway.drain();
   } catch (error) {
     if (!(error instanceof StartError)) throw error;
-    return reportStartFailure(context, error.problems, (problem) => suggestPort(settings, context.env, problem));
+    const exitCode = reportStartFailure(context, error.problems);
+    if (error.problems.some((problem) => /^(?:listen|admin)\.port: /.test(problem)))
+      context.stderr('  for other ports: gatehouse demo --set listen.port=8444 --set admin.port=9444\n');
+    return exitCode;
   } finally {
     reloader.close();
     sink.flush();
@@ -104,24 +102,11 @@ async function runDemo(options: DemoOptions): Promise<number> {
  * Writes the ports into the configuration file, where other commands read them: `gatehouse grants` must not send the admin token
  * to another program on the default port. Not if they are in use: then the demo does not start.
  */
-async function writePorts(options: DemoOptions, freePorts: DemoPorts): Promise<void> {
-  const { context, demoFolder, usesFreePorts } = options;
-  const loaded = loadDemo(options, freePorts);
-  if (!loaded.ok) return;
-  const choose = async (listener: keyof DemoPorts): Promise<number | undefined> => {
-    const { host, port } = loaded.settings[listener];
-    if (await isFreePort(host, port)) return port;
-    const isChosen =
-      context.options('set').some((setting) => setting.startsWith(`${listener}.port=`)) ||
-      context.env[PORT_VARIABLES[listener]] !== undefined;
-    // The free port of an earlier run may be in use by now.
-    return usesFreePorts && !isChosen ? freePorts[listener] : undefined;
-  };
-  const [listen, admin] = [await choose('listen'), await choose('admin')];
-  if (listen === undefined || admin === undefined) return;
-  const text = readFileSync(demoFolder.configuration, 'utf8');
-  const replaced = replacePorts(text, { listen, admin });
-  if (replaced !== text) writePrivateFile(demoFolder.configuration, replaced);
+async function writePorts({ listen, admin }: Settings, file: string): Promise<void> {
+  for (const { host, port } of [listen, admin]) if (!(await isFreePort(host, port))) return;
+  const text = readFileSync(file, 'utf8');
+  const replaced = replacePorts(text, { listen: listen.port, admin: admin.port });
+  if (replaced !== text) writePrivateFile(file, replaced);
 }
 
 /** Resolves at the first signal; a second one exits at once. */
@@ -138,7 +123,9 @@ const waitForSignal = (): Promise<void> =>
  * the demo API unless the file names another one.
  */
 function loadDemo(
-  { context, demoFolder, api, usesFreePorts }: DemoOptions,
+  context: CommandContext,
+  demoFolder: DemoFolder,
+  api: DemoApi,
   freePorts: DemoPorts,
 ): LoadedConfig | InvalidConfig {
   const read = (derived: readonly string[]): LoadedConfig | InvalidConfig =>
@@ -151,28 +138,16 @@ function loadDemo(
   const first = read([]);
   if (!first.ok) return first;
   const { settings } = first;
-  const choosePort = (listener: keyof typeof DEFAULT_PORTS): number => {
-    const { port } = settings[listener];
-    const isTaken = usesFreePorts && port === DEFAULT_PORTS[listener];
-    return port === 0 || isTaken ? freePorts[listener] : port;
-  };
-  const ports = { listen: choosePort('listen'), admin: choosePort('admin') };
-  const url = new URL(settings.publicUrl);
-  const derivedOverrides = [
-    ...(['listen', 'admin'] as const).flatMap((listener) =>
-      ports[listener] === settings[listener].port ? [] : [`${listener}.port=${ports[listener]}`],
-    ),
-    ...(url.hostname === 'localhost' && url.port !== String(ports.listen)
-      ? [`publicUrl=https://localhost:${ports.listen}`]
-      : []),
+  const [listenPort, adminPort] = [settings.listen.port || freePorts.listen, settings.admin.port || freePorts.admin];
+  return read([
+    `listen.port=${listenPort}`,
+    `admin.port=${adminPort}`,
+    ...(new URL(settings.publicUrl).hostname === 'localhost' ? [`publicUrl=https://localhost:${listenPort}`] : []),
     ...(isDemoApi(settings.upstreams) ? [`upstreams.default.url=http://127.0.0.1:${api.port}`] : []),
     // The demo log shows refused requests only.
     ...(usesDemoLog(settings) ? ['log.access.enabled=true'] : []),
-  ];
-  return derivedOverrides.length === 0 ? first : read(derivedOverrides);
+  ]);
 }
-
-const DEFAULT_PORTS = { listen: 8_443, admin: 9_443 } as const;
 
 const isDemoApi = (upstreams: Settings['upstreams']): boolean => upstreams['default']?.url === API_URL;
 
@@ -187,29 +162,6 @@ function createLog(settings: Settings, context: CommandContext, write: (line: st
     ),
   );
   return createDemoLog(write, (identity) => names.get(identity) ?? identity);
-}
-
-const PORT_VARIABLES = { listen: 'GATEHOUSE_LISTEN__PORT', admin: 'GATEHOUSE_ADMIN__PORT' } as const;
-
-/** A command that avoids a port in use. */
-function suggestPort(settings: Settings, env: CommandContext['env'], problem: string): string | undefined {
-  const setting = /^(listen|admin)\.port: /.exec(problem)?.[1] as keyof typeof PORT_VARIABLES | undefined;
-  if (setting === undefined) return undefined;
-  const port = settings[setting].port < 1_024 ? 8_443 : settings[setting].port + 1;
-  const other = setting === 'listen' ? 'admin' : 'listen';
-  // Most likely another demo uses both.
-  const both = settings[other].port === DEFAULT_PORTS[other] ? ` --set ${other}.port=${DEFAULT_PORTS[other] + 1}` : '';
-  const { command: name, separator } = getStartCommand(env);
-  return `such as: ${name}${separator} --set ${setting}.port=${port}${both}   or   ${PORT_VARIABLES[setting]}=${port} ${name}`;
-}
-
-/** As the demo was started; npm sets these variables. */
-function getStartCommand(env: CommandContext['env']): {
-  readonly command: string;
-  readonly separator: string;
-} {
-  if (env['npm_lifecycle_event'] === 'start') return { command: 'npm start', separator: ' --' };
-  return { command: `${env['npm_command'] === 'exec' ? 'npx ' : ''}gatehouse demo`, separator: '' };
 }
 
 function createWalkthroughOptions(settings: Settings, demoFolder: DemoFolder, api: DemoApi) {

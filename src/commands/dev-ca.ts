@@ -1,14 +1,12 @@
 import { randomBytes, X509Certificate } from 'node:crypto';
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { isIP } from 'node:net';
-import { dirname, join, resolve } from 'node:path';
-import { setTimeout as wait } from 'node:timers/promises';
-import { loadSettings } from '../config/load.ts';
+import { join, resolve } from 'node:path';
 import { largest } from '../lib/extremes.ts';
 import { type Command, type CommandContext, CommandError, EXIT, UsageError, writeJson } from './command.ts';
 import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type PemPair } from './pki/certificate.ts';
 import { createCrl } from './pki/crl.ts';
-import { isReservedName, readIfExists, readPair, refuseSymbolicLink } from './pki/private-files.ts';
+import { isReservedName, readIfExists, readPair, refuseSymbolicLink, writePrivateFile } from './pki/private-files.ts';
 import { quoteForShell, quoteForYaml } from './quote.ts';
 
 /** `gatehouse check` warns during the last 30 days. */
@@ -61,7 +59,7 @@ export const command: Command = {
     if (revoked.length > 0) {
       if (hosts.length > 0 || clients.length > 0 || days !== undefined)
         throw new UsageError('gatehouse dev-ca: --revoke cannot be combined with other options');
-      await revoke(context, folder, revoked);
+      revoke(context, folder, revoked);
     } else create(context, { folder, hosts, clients, days: days ?? DEFAULT_DAYS });
   },
 };
@@ -120,9 +118,8 @@ function create(context: CommandContext, options: CreateOptions): void {
   // A folder with a CA usually has a server certificate: --host requests another one.
   const hasServer = existing === undefined || options.hosts.length > 0;
   if (!hasServer && clients.length === 0)
-    throw new CommandError(
+    throw createError(
       `${join(path, 'ca.pem')} exists already, and nothing is overwritten; add a client certificate with --client NAME, or choose another folder`,
-      EXIT.configuration,
     );
   const now = Date.now() / 1_000;
   const organization = ['organization', `gatehouse: ${MARK}`] as const;
@@ -159,19 +156,27 @@ function readAuthority(folder: string): PemPair | undefined {
   const keyFile = join(folder, 'ca-key.pem');
   for (const path of [folder, file, keyFile]) refuseSymbolicLink(path);
   if (!existsSync(file)) return undefined;
-  const fail = (problem: string): never => {
-    throw new CommandError(`${file} ${problem}`, EXIT.configuration);
-  };
-  if (!existsSync(keyFile)) return fail('cannot issue certificates: ca-key.pem is missing');
+  if (!existsSync(keyFile)) throw createError(`${file} cannot issue certificates: ca-key.pem is missing`);
   const pair = readPair(folder, 'ca');
-  if (pair === undefined) return fail('and ca-key.pem are not a certificate and its key');
+  if (pair === undefined) throw createError(`${file} and ca-key.pem are not a certificate and its key`);
   const { certificate, key, ...authority } = pair;
-  if (!certificate.ca) return fail('is not a CA certificate');
+  if (!certificate.ca) throw createError(`${file} is not a CA certificate`);
   if (key.asymmetricKeyDetails?.namedCurve !== 'prime256v1')
-    return fail('has a key that `gatehouse dev-ca` has not created; only P-256 is supported');
+    throw createError(`${file} has a key that \`gatehouse dev-ca\` has not created; only P-256 is supported`);
   if (certificate.validToDate.getTime() <= Date.now())
-    return fail(`expired on ${toDate(certificate.validToDate)}; delete the folder to start over`);
+    throw createError(`${file} expired on ${toDate(certificate.validToDate)}; delete the folder to start over`);
   return authority;
+}
+
+const createError = (message: string): CommandError => new CommandError(message, EXIT.configuration);
+
+function write(folder: string, writeFiles: () => void): void {
+  try {
+    writeFiles();
+  } catch (error) {
+    const { code = 'unknown error' } = error as NodeJS.ErrnoException;
+    throw createError(`${folder}: the files cannot be written (${code})`);
+  }
 }
 
 function writeFiles(folder: string, files: Files): void {
@@ -185,94 +190,45 @@ function writeFiles(folder: string, files: Files): void {
   for (const [file] of contents) refuseSymbolicLink(file);
   const existing = contents.find(([file]) => existsSync(file));
   if (existing !== undefined)
-    throw new CommandError(
+    throw createError(
       `${existing[0]} exists already, and nothing is overwritten; choose another name or folder, or delete this file and its key`,
-      EXIT.configuration,
     );
-  try {
+  write(folder, () => {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     // `wx`: a file that was created in the meantime is not replaced either.
     for (const [file, content, mode] of contents) writeFileSync(file, content, { mode, flag: 'wx' });
-  } catch (error) {
-    throw createWriteError(folder, error);
-  }
+  });
 }
 
-function createWriteError(folder: string, error: unknown): CommandError {
-  const { code = 'unknown error' } = error as NodeJS.ErrnoException;
-  return new CommandError(`${folder}: the files cannot be written (${code})`, EXIT.configuration);
-}
-
-async function revoke(context: CommandContext, folder: string, names: readonly string[]): Promise<void> {
+function revoke(context: CommandContext, folder: string, names: readonly string[]): void {
   const path = resolve(context.cwd, folder);
   const authority = readAuthority(path);
-  if (authority === undefined) throw new CommandError(`${path} has no CA (ca.pem and ca-key.pem)`, EXIT.configuration);
+  if (authority === undefined) throw createError(`${path} has no CA (ca.pem and ca-key.pem)`);
   const { publicKey } = new X509Certificate(authority.pem);
   const certificates = names.map((name) => readIssued(join(path, `${name}.pem`), publicKey));
   const file = join(path, 'crl.pem');
-  await replaceRevocations(file, () => createCrl(authority, certificates, readIfExists(file), new Date()));
+  const previous = readIfExists(file);
+  let list: string;
+  try {
+    list = createCrl(authority, certificates, previous, new Date());
+  } catch (error) {
+    // The list that is there cannot be read, or is not one of this CA.
+    throw createError(`${file} ${(error as Error).message}`);
+  }
+  write(path, () => writePrivateFile(file, list, 0o644));
   printRevoked(context, folder, names);
 }
 
 function readIssued(file: string, publicKey: X509Certificate['publicKey']): X509Certificate {
-  const fail = (problem: string): never => {
-    throw new CommandError(`${file} ${problem}`, EXIT.configuration);
-  };
-  if (!existsSync(file)) return fail('does not exist; a certificate is revoked by its file');
+  if (!existsSync(file)) throw createError(`${file} does not exist; a certificate is revoked by its file`);
+  let certificate: X509Certificate;
   try {
-    const certificate = new X509Certificate(readFileSync(file));
-    if (certificate.verify(publicKey)) return certificate;
+    certificate = new X509Certificate(readFileSync(file));
   } catch {
-    return fail('is not a certificate');
+    throw createError(`${file} is not a certificate`);
   }
-  return fail('was not issued by the CA of this folder');
-}
-
-const LOCK_RETRY_MS = 50;
-const LOCK_RETRIES = 40;
-
-/**
- * Renames a new file, so that a running gatehouse never reads a part of it. The new file is also the lock: a concurrent `--revoke` waits until
- * it is renamed, and then reads the list, so that neither loses the entries of the other.
- */
-async function replaceRevocations(file: string, createList: () => string): Promise<void> {
-  const newFile = `${file}.new`;
-  const lock = await createExclusively(newFile);
-  try {
-    writeFileSync(lock, createRevocations(file, createList));
-    renameSync(newFile, file);
-  } catch (error) {
-    rmSync(newFile, { force: true });
-    throw error instanceof CommandError ? error : createWriteError(dirname(file), error);
-  } finally {
-    closeSync(lock);
-  }
-}
-
-async function createExclusively(file: string): Promise<number> {
-  for (let tries = 0; ; tries += 1)
-    try {
-      // Unlike `w`, does not follow a symbolic link.
-      return openSync(file, 'wx', 0o644);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw createWriteError(dirname(file), error);
-      if (tries >= LOCK_RETRIES)
-        throw new CommandError(
-          `${file} exists: another \`gatehouse dev-ca --revoke\` is running, or was interrupted; if none is running, delete this file`,
-          EXIT.configuration,
-        );
-      await wait(LOCK_RETRY_MS);
-    }
-}
-
-function createRevocations(file: string, createList: () => string): string {
-  try {
-    return createList();
-  } catch (error) {
-    if (error instanceof CommandError) throw error;
-    // The list that is there cannot be read, or is not one of this CA.
-    throw new CommandError(`${file} ${(error as Error).message}`, EXIT.configuration);
-  }
+  if (certificate.verify(publicKey)) return certificate;
+  throw createError(`${file} was not issued by the CA of this folder`);
 }
 
 function printRevoked(context: CommandContext, folder: string, names: readonly string[]): void {
@@ -331,7 +287,7 @@ function printCreated(context: CommandContext, created: Created): void {
       'The key of each is in NAME-key.pem.',
       '',
       ...(isNew ? listSettings(path) : []),
-      ...clients.slice(0, 1).flatMap((client) => listTokenRequest(context, folder, client)),
+      ...clients.slice(0, 1).flatMap((client) => listTokenRequest(folder, client)),
     ].join('\n'),
   );
 }
@@ -348,29 +304,13 @@ const listSettings = (path: (name: string) => string): readonly string[] => [
   '',
 ];
 
-/** Complete if there is a configuration beside the folder. */
-function listTokenRequest(context: CommandContext, folder: string, client: string): readonly string[] {
-  const known = readConfiguration(context, folder);
+function listTokenRequest(folder: string, client: string): readonly string[] {
   const quote = (name: string): string => quoteForShell(join(folder, name));
   return [
-    known === undefined
-      ? 'A token request, once gatehouse runs, with your publicUrl and a clientId of your integrations:'
-      : `A token request, once gatehouse runs with ${CONFIGURATION}:`,
+    'A token request, once gatehouse runs, with your publicUrl and a clientId of your integrations:',
     '',
     `  curl --cacert ${quote('ca.pem')} --cert ${quote(`${client}.pem`)} --key ${quote(`${client}-key.pem`)} \\`,
-    `    -d grant_type=client_credentials -d client_id=${quoteForShell(known?.clientId ?? 'CLIENT_ID')} \\`,
-    `    ${quoteForShell(`${known?.service ?? 'PUBLIC_URL/authsvc'}/oauth2/token`)}`,
+    '    -d grant_type=client_credentials -d client_id=CLIENT_ID PUBLIC_URL/authsvc/oauth2/token',
     '',
   ];
-}
-
-/** Reads the configuration file beside the folder, if it is valid and an integration accepts certificates. */
-function readConfiguration({ cwd, env }: CommandContext, folder: string) {
-  const file = join(dirname(resolve(cwd, folder)), CONFIGURATION);
-  if (!existsSync(file)) return undefined;
-  const loaded = loadSettings({ file, env, overrides: [], cwd });
-  if (!loaded.ok) return undefined;
-  const { publicUrl, integrations, service } = loaded.settings;
-  const clientId = integrations.find(({ grants }) => grants.includes('certificate'))?.clientId;
-  return clientId === undefined ? undefined : { service: `${publicUrl}${service.paths[0] ?? ''}`, clientId };
 }

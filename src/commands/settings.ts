@@ -49,18 +49,9 @@ export function loadCommandSettings(context: CommandContext): LoadedConfig {
   throw new ExitError(EXIT.configuration);
 }
 
-/** `getHint`: an extra line for a problem. */
-export function reportStartFailure(
-  { stderr }: CommandContext,
-  problems: readonly string[],
-  getHint: (problem: string) => string | undefined = () => undefined,
-): number {
+export function reportStartFailure({ stderr }: CommandContext, problems: readonly string[]): number {
   const count = problems.length === 1 ? 'one problem' : `${problems.length} problems`;
   stderr(`gatehouse: cannot start, ${count}\n`);
-  for (const problem of problems) {
-    stderr(`  ${problem}\n`);
-    const hint = getHint(problem);
-    if (hint !== undefined) stderr(`  ${hint}\n`);
-  }
+  for (const problem of problems) stderr(`  ${problem}\n`);
   return EXIT.configuration;
 }

@@ -37,9 +37,12 @@ export function requireSecureUrl(label: string, url: URL): void {
   );
 }
 
+export const isLoopbackHost = (hostname: string): boolean =>
+  hostname === 'localhost' || hostname === '[::1]' || (isIP(hostname) === 4 && hostname.startsWith('127.'));
+
 /** Host names other than localhost are not resolved: the result may change. */
 function isLocalAddress(hostname: string): boolean {
+  if (isLoopbackHost(hostname)) return true;
   const host = hostname.replace(/^\[|\]$/g, '');
-  if (host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'))) return true;
   return Object.values(networkInterfaces()).some((addresses) => addresses?.some(({ address }) => address === host));
 }

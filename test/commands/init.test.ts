@@ -5,7 +5,6 @@ import { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
 import { parse as parseYaml } from 'yaml';
-import { listPermissionSteps } from '../../src/commands/init.ts';
 import { run } from '../../src/commands/run.ts';
 import { loadSettings } from '../../src/config/load.ts';
 import type { SettingsInput } from '../../src/config/schema.ts';
@@ -25,7 +24,6 @@ interface Written {
   readonly file: string;
   readonly user?: string;
   readonly password?: string;
-  readonly redirectUri?: string;
   readonly next: readonly string[];
 }
 
@@ -54,7 +52,6 @@ async function prepare(cwd: string, { next }: Written): Promise<CommandResult | 
   return last;
 }
 
-const OPENID = ['--sign-in', 'openid', '--openid-issuer', 'https://login.example.com', '--user', 'eve@example.com'];
 const COMBINATIONS = [
   ['--store', 'embedded'],
   ['--store', 'redis'],
@@ -67,15 +64,14 @@ const COMBINATIONS = [
       ['--sign-in', 'certificate'],
       ['--sign-in', 'password'],
       ['--sign-in', 'password', '--client-type', 'code'],
-      [...OPENID, '--client-type', 'mcp'],
-      OPENID,
+      ['--sign-in', 'password', '--client-type', 'mcp'],
     ]
       .filter((signIn) => tls[1] === 'here' || signIn[1] !== 'certificate')
       .map((signIn) => [...store, ...tls, ...signIn]),
   ),
 );
 
-// One with certificates, and one with OpenID on Redis.
+// One with certificates, and one with passwords on Redis.
 const TESTED = chooseVariants(COMBINATIONS, [COMBINATIONS[0] ?? [], COMBINATIONS.at(-1) ?? []]);
 
 test.each(TESTED.map((args) => ({ args })))(
@@ -97,9 +93,9 @@ test('there is no combination that is not tested', async () => {
     value.includes('|') ? value.split('|') : [],
   );
   expect(choices.toSorted()).toEqual(
-    'here proxy certificate password openid embedded redis device code mcp'.split(' ').toSorted(),
+    'here proxy certificate password embedded redis device code mcp'.split(' ').toSorted(),
   );
-  expect(COMBINATIONS).toHaveLength(18);
+  expect(COMBINATIONS).toHaveLength(14);
 });
 
 async function startApi() {
@@ -215,9 +211,8 @@ test.each([
   [['--yes', '--store', 'postgres'], /--store must be embedded or redis/],
   [['--yes', '--tls', 'proxy', '--sign-in', 'certificate'], /--sign-in certificate needs --tls here/],
   [['--yes', '--redis-url', 'redis://127.0.0.1'], /--redis-url needs --store redis\n/],
-  [['--yes', '--user', 'alice'], /--user needs --sign-in password or openid\n/],
-  [['--yes', '--sign-in', 'openid', '--user', 'a@b.c'], /--sign-in openid needs --openid-issuer/],
-  [['--yes', ...OPENID, '--user', 'eve'], /--user must be the email address/],
+  [['--yes', '--user', 'alice'], /--user needs --sign-in password\n/],
+  [['--yes', '--sign-in', 'password', '--user', 'a b'], /--user must be a name/],
   [
     ['--yes', '--store', 'redis', '--redis-url', 'redis://:secret@127.0.0.1'],
     /--redis-url must not contain a password/,
@@ -225,8 +220,8 @@ test.each([
   [['--yes', '--client', 'a: b'], /--client must be/],
   [['--yes', '--admin-port', '0'], /--admin-port must be a port from 1 to 65535/],
   [['--yes', '--admin-port', '65536'], /--admin-port must be a port from 1 to 65535/],
-  [['--yes', '--client-ca', '$HOME/ca.pem'], /--client-ca must be a path/],
-  [['--yes', '--client-ca', 'ca.pem\nlisten: {}'], /--client-ca must be a path/],
+  [['--yes', '--upstream', 'http://127.0.0.1/$HOME'], /--upstream must be printable ASCII/],
+  [['--yes', '--client', 'a\nlisten: {}'], /--client must be/],
 ])('%j is a usage error, and nothing is written', async (args, words) => {
   const cwd = testFolder();
   const { code, stdout, stderr } = await runCommand(['init', ...args], { cwd });
@@ -237,37 +232,20 @@ test.each([
   expect(readdirSync(cwd)).toEqual([]);
 });
 
-test('a file with a secret must exist; otherwise nothing is written', async () => {
-  const cwd = testFolder();
-  const args = ['--yes', ...OPENID, '--openid-secret-file', 'openid-secret'];
-  const { code, stderr } = await runCommand(['init', ...args], { cwd });
-  expect(code).toBe(78);
-  expect(stderr).toContain('clientSecretFile');
-  expect(stderr).toMatch(/nothing was written\n$/);
-  expect(existsSync(join(cwd, 'gatehouse.yaml'))).toBe(false);
-  writeFileSync(join(cwd, 'openid-secret'), 'a-long-client-secret\n', { mode: 0o600 });
-  const { redirectUri, file } = await init(cwd, ...args);
-  expect(redirectUri).toBe('https://localhost:8443/authsvc/device/openid/provider');
-  expect(readFileSync(file, 'utf8')).not.toContain('a-long-client-secret');
-});
-
 test('the user who signs in with a password has exactly the name that was given', async () => {
   const { file } = await init(testFolder(), '--yes', '--sign-in', 'password', '--user', 'eve@example.com');
   const loaded = loadSettings({ file, env: {} });
   expect(loaded.ok && loaded.settings.directories['people']?.users[0]?.name).toBe('eve@example.com');
 });
 
-test('paths with spaces and quotes are written and printed so that they are read back', async () => {
+test('a folder with spaces and quotes is printed so that a shell reads it', async () => {
   const cwd = testFolder();
   const folder = `my "files" #1: it's`;
-  const args = ['--tls-certificate', `${folder}/server.pem`, '--tls-key', `${folder}/server-key.pem`];
-  const { file, next } = await init(cwd, '--yes', ...args, '--client-ca', `${folder}/ca.pem`);
-  const loaded = loadSettings({ file, env: {} });
-  expect(loaded.ok && loaded.settings.listen.tls?.certificate).toBe(join(cwd, folder, 'server.pem'));
+  const { next } = await init(cwd, '--yes', `${folder}/gatehouse.yaml`);
   const printed = spawnSync('sh', ['-c', `gatehouse() { printf '%s\\n' "$@"; }; ${next[0]}`], {
     encoding: 'utf8',
   });
-  expect(printed.stdout.split('\n')).toEqual(['dev-ca', '--client', 'my-client', folder, '']);
+  expect(printed.stdout.split('\n')).toEqual(['dev-ca', '--client', 'my-client', `${folder}/pki`, '']);
 });
 
 test.each([
@@ -325,13 +303,13 @@ test('on a terminal every question that applies is asked, and a wrong answer is 
   const cwd = testFolder();
   const { code, stdout, stderr } = await answer(
     cwd,
-    ['localhost', 'https://localhost:8443', '', '', '', '', 'magic', 'password', 'carol', '', 'code'],
+    ['localhost', 'https://localhost:8443', '', '', 'magic', 'password', 'carol', '', 'code'],
     '--client',
     'my-app',
   );
   expect({ code, stderr }).toMatchObject({ code: 0 });
   expect(stderr).toContain('[https://localhost:8443] > This must be a URL that begins with https://.\n');
-  expect(stderr).toContain('This must be certificate or password or openid.\n');
+  expect(stderr).toContain('This must be certificate or password.\n');
   expect(stderr).not.toContain('client_id');
   expect(stdout).toMatch(
     /^Wrote gatehouse\.yaml\.\nThe password for carol is \S+\. It is not shown again\.\n\nNext:\n1\. /,
@@ -368,13 +346,4 @@ test.runIf(existsSync(SCRIPT))('the process asks on a real terminal, and ends af
   expect(stdout).toContain('Wrote gatehouse.yaml.');
   expect(status).toBe(0);
   expect(readdirSync(cwd)).toEqual(['gatehouse.yaml']);
-});
-
-test('the next steps of root include how the systemd service can read a file in /etc', () => {
-  const path = '/etc/gatehouse/gatehouse.yaml';
-  expect(listPermissionSteps(path, 0).map(({ command }) => command)).toEqual([
-    `chgrp gatehouse ${path} && chmod 0640 ${path}`,
-  ]);
-  expect(listPermissionSteps(path, 1_000)).toEqual([]);
-  expect(listPermissionSteps('/home/a/gatehouse.yaml', 0)).toEqual([]);
 });

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { randomBytes, randomUUID, type X509Certificate } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { hashPassword } from '../../identity/password-hasher.ts';
 import { Fault } from '../../ports/fault.ts';
 import { acquireLock, prepareFolder, resolveStoreFiles } from '../../stores/embedded/folder.ts';
@@ -14,6 +14,7 @@ import {
   readIfExists,
   readPair,
   refuseSymbolicLink,
+  writePair,
   writePrivateFile,
 } from '../pki/private-files.ts';
 import { renderDemoConfiguration } from './configuration.ts';
@@ -138,18 +139,14 @@ export async function ensurePki(
   if (existing !== undefined && outdated.length === 0) return [];
 
   const authority = existing ?? createAuthority(createCaName(), { now, days: CA_DAYS });
-  if (existing === undefined) {
-    writePrivateFile(join(folder, 'ca.pem'), authority.pem);
-    writePrivateFile(join(folder, 'ca-key.pem'), authority.keyPem);
-  }
+  if (existing === undefined) writePair(folder, 'ca', authority);
   for (const { name, ...leaf } of outdated) {
     const validity = { now, days: LEAF_DAYS };
     const leafPair =
       'person' in leaf
         ? createClient(authority, { subject: [['commonName', name]], email: leaf.person.email }, validity)
         : createServer(authority, { subject: [['commonName', 'localhost']], hosts: LOOPBACK_HOSTS }, validity);
-    writePrivateFile(join(folder, `${name}.pem`), leafPair.pem);
-    writePrivateFile(join(folder, `${name}-key.pem`), leafPair.keyPem);
+    writePair(folder, name, leafPair);
   }
   return [...(existing === undefined ? ['ca'] : []), ...outdated.map(({ name }) => name)];
 }
@@ -157,37 +154,18 @@ export async function ensurePki(
 const isValidBeyond = ({ validFromDate, validToDate }: X509Certificate, now: number, margin: number): boolean =>
   validFromDate.getTime() <= now * 1_000 && validToDate.getTime() > (now + margin) * 1_000;
 
-interface LockedFolder {
-  readonly folder: string;
-  /** Another demo uses the first choice, and most likely its ports too. */
-  readonly isAlternative: boolean;
-  readonly unlock: () => void;
-}
-
-const MAX_DEMOS = 9;
-
-/** Locks the folder for one demo at a time. Without a folder of its own choice, a second demo uses `<folder>-2`. */
-export function lockDemoFolder(folder: string, isChosen: boolean): LockedFolder {
-  for (let number = 1; number <= (isChosen ? 1 : MAX_DEMOS); number += 1) {
-    const name = number === 1 ? basename(folder) : `${basename(folder)}-${number}`;
-    const candidate = join(dirname(folder), name);
-    refuseSymbolicLink(candidate);
-    const unlock = tryLock(candidate);
-    if (unlock) return { folder: candidate, isAlternative: number > 1, unlock };
-  }
-  throw new CommandError(
-    `${folder} is in use by another gatehouse demo; stop it, or choose another folder with --folder`,
-    EXIT.configuration,
-  );
-}
-
-function tryLock(folder: string): (() => void) | undefined {
+/** Locks the folder for one demo at a time; returns the function that unlocks it. */
+export function lockDemoFolder(folder: string): () => void {
+  refuseSymbolicLink(folder);
   const files = resolveStoreFiles(folder);
   try {
     prepareFolder(files);
     return acquireLock(files);
   } catch (error) {
-    if (error instanceof Fault && error.code === 'store_locked') return undefined;
-    throw error;
+    if (!(error instanceof Fault) || error.code !== 'store_locked') throw error;
+    throw new CommandError(
+      `${folder} is in use by another gatehouse demo; stop it, or choose another folder with --folder`,
+      EXIT.configuration,
+    );
   }
 }

@@ -2,6 +2,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CommandError, EXIT } from '../command.ts';
+import type { PemPair } from './certificate.ts';
 
 /** Keys must not end up in, or be taken from, a place that someone else chose. */
 export function refuseSymbolicLink(path: string): void {
@@ -20,12 +21,18 @@ export function createPrivateFolder(folder: string): void {
 }
 
 /** Atomic: writes a temporary file and renames it. A symbolic link in its place is removed, not followed. */
-export function writePrivateFile(file: string, content: string | Uint8Array): void {
+export function writePrivateFile(file: string, content: string | Uint8Array, mode = 0o600): void {
   const temporary = `${file}.new`;
   rmSync(temporary, { force: true });
-  writeFileSync(temporary, content, { mode: 0o600, flag: 'wx' });
-  chmodSync(temporary, 0o600);
+  writeFileSync(temporary, content, { mode, flag: 'wx' });
+  chmodSync(temporary, mode);
   renameSync(temporary, file);
+}
+
+/** NAME.pem and NAME-key.pem. */
+export function writePair(folder: string, name: string, { pem, keyPem }: PemPair): void {
+  writePrivateFile(join(folder, `${name}.pem`), pem);
+  writePrivateFile(join(folder, `${name}-key.pem`), keyPem);
 }
 
 export function readIfExists(file: string): string | undefined {
