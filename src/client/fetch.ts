@@ -2,7 +2,7 @@ import { fetch, Headers, Request, type RequestInfo, type RequestInit, type Respo
 import type { Client } from './client.ts';
 
 /** Recognizes a 401 of gatehouse about the token, and not one of the API itself. */
-export const isTokenRejected = (status: number, challenge: string | null | undefined): boolean =>
+const isTokenRejected = (status: number, challenge: string | null | undefined): boolean =>
   status === 401 && /^bearer\b.*\berror="invalid_token"/i.test(challenge ?? '');
 
 export async function fetchWithToken(client: Client, input: RequestInfo, init: RequestInit = {}): Promise<Response> {

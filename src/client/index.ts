@@ -5,5 +5,4 @@ export type { DevicePrompt } from './device.ts';
 export { LoginRequiredError, OAuthError, ServiceUnavailableError } from './errors.ts';
 export { fileCredentialStore } from './file-credential-store.ts';
 export type { StoredGrant } from './grant.ts';
-export { bearerInterceptor } from './interceptor.ts';
 export { SERVICE_ACCOUNT_TOKEN_FILE, serviceAccountToken } from './service-account-token.ts';

@@ -16,7 +16,7 @@ import {
 } from './check/settings.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, writeJson } from './command.ts';
 import { inspectConfig } from './settings.ts';
-import { getColumns, getProblemStyle, getStyle } from './style.ts';
+import { getColumns, getErrorColumns } from './style.ts';
 
 export interface CheckResult {
   readonly problems?: readonly string[];
@@ -121,22 +121,18 @@ function runChecks(settings: Settings, known: readonly ConfigProblem[]): Promise
 
 function printReport(context: CommandContext, report: Report): void {
   const { configuration: name, problems, warnings, notes, unchecked, connections = [] } = report;
-  const { isTerminal = false, isErrorTerminal = false, errorColumns, env } = context;
-  for (const connection of connections) context.stdout(`${formatConnection(connection)}\n`);
-  if (problems.length > 0) context.stderr(formatProblems({ name, problems, unchecked }, getProblemStyle(context)));
+  const { stdout, stderr, isTerminal = false, errorColumns } = context;
+  for (const connection of connections) stdout(`${formatConnection(connection)}\n`);
+  if (problems.length > 0) stderr(formatProblems({ name, problems, unchecked }, getErrorColumns(context)));
   else {
-    const lines = notes.map((note) => `${formatMessage('note', note, getColumns(isTerminal, errorColumns))}\n`);
-    context.stdout(`${name}: valid\n${lines.join('')}`);
+    stdout(`${name}: valid\n`);
+    for (const note of notes) stdout(formatMessage('note', note, getColumns(isTerminal, errorColumns)));
   }
-  const { warn } = getStyle(isErrorTerminal, env);
-  for (const warning of warnings) {
-    const text = formatMessage('warning', warning, getColumns(isErrorTerminal, errorColumns));
-    context.stderr(`${text.replace(/^warning/, warn)}\n`);
-  }
+  for (const warning of warnings) stderr(formatMessage('warning', warning, getErrorColumns(context)));
 }
 
 const formatMessage = (kind: string, message: string, columns: number): string =>
-  wrapText('', `${kind}: ${message}`, columns, '  ').join('\n');
+  `${wrapText('', `${kind}: ${message}`, columns, '  ').join('\n')}\n`;
 
 const formatConnection = ({ setting, address, ok, duration_ms: ms, found, problem }: ConnectionResult) =>
   `${ok ? 'ok' : 'failed'}: ${setting}: ${address}: ${problem ?? `connected in ${ms} ms${found === undefined ? '' : ` (${found})`}`}`;

@@ -20,7 +20,7 @@ import { writePrivateFile } from './pki/private-files.ts';
 import { quoteForShell } from './quote.ts';
 import { reportStartFailure } from './settings.ts';
 import { onStopSignal } from './stop-signals.ts';
-import { getLogFormat, getProblemStyle } from './style.ts';
+import { getErrorColumns, getLogFormat } from './style.ts';
 
 const API_PORT = 9080;
 const API_URL = `http://127.0.0.1:${API_PORT}`;
@@ -68,7 +68,7 @@ async function runDemo(
   const load = (): LoadedConfig | InvalidConfig => loadDemo(context, demoFolder, api, freePorts);
   const loaded = load();
   if (!loaded.ok) {
-    context.stderr(formatProblems(loaded, getProblemStyle(context)));
+    context.stderr(formatProblems(loaded, getErrorColumns(context)));
     return EXIT.configuration;
   }
   const { settings } = loaded;

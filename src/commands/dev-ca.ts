@@ -4,7 +4,7 @@ import { isIP } from 'node:net';
 import { join, resolve } from 'node:path';
 import { largest } from '../lib/extremes.ts';
 import { type Command, type CommandContext, CommandError, EXIT, UsageError, writeJson } from './command.ts';
-import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type PemPair } from './pki/certificate.ts';
+import { createPair, LOOPBACK_HOSTS, type NamePart, type PemPair } from './pki/certificate.ts';
 import { createCrl } from './pki/crl.ts';
 import { isReservedName, readIfExists, readPair, refuseSymbolicLink, writePrivateFile } from './pki/private-files.ts';
 import { quoteForShell, quoteForYaml } from './quote.ts';
@@ -122,27 +122,31 @@ function create(context: CommandContext, options: CreateOptions): void {
       `${join(path, 'ca.pem')} exists already, and nothing is overwritten; add a client certificate with --client NAME, or choose another folder`,
     );
   const now = Date.now() / 1_000;
-  const organization = ['organization', `gatehouse: ${MARK}`] as const;
+  const createSubject = (commonName: string): readonly NamePart[] => [
+    ['commonName', commonName],
+    ['organization', `gatehouse: ${MARK}`],
+  ];
   const ca =
     existing ??
-    // Distinguishable from the CA of another folder in the log line of a certificate that is not accepted.
-    createAuthority([['commonName', `gatehouse CA ${randomBytes(4).toString('hex')}, ${MARK}`], organization], {
+    createPair({
+      use: 'ca',
+      // Distinguishable from the CA of another folder in the log line of a certificate that is not accepted.
+      subject: createSubject(`gatehouse CA ${randomBytes(4).toString('hex')}, ${MARK}`),
       now,
       days: Math.max(days, DEFAULT_DAYS),
     });
-  const validity = { now, days, latest: new X509Certificate(ca.pem).validToDate };
+  const common = { authority: ca, now, days, latest: new X509Certificate(ca.pem).validToDate };
   const hosts = hasServer ? [...new Set([...LOOPBACK_HOSTS, ...options.hosts])] : [];
-  // Clients compare the subjectAltName, not the common name.
-  const server = { subject: [['commonName', `gatehouse server, ${MARK}`] as const, organization], hosts };
+  // Clients compare the subjectAltName of a server, not the common name.
+  const serverSubject = createSubject(`gatehouse server, ${MARK}`);
   const issued: Files = [
-    ...(hasServer ? [['server', createServer(ca, server, validity)] as const] : []),
+    ...(hasServer
+      ? [['server', createPair({ ...common, use: 'server', subject: serverSubject, hosts })] as const]
+      : []),
     ...clients.map((name) => {
-      const client = {
-        // The common name is the identity, so the mark is in the organization only.
-        subject: [['commonName', name] as const, organization],
-        email: /^[^@]+@[^@]+$/.test(name) ? name : undefined,
-      };
-      return [name, createClient(ca, client, validity)] as const;
+      const email = /^[^@]+@[^@]+$/.test(name) ? name : undefined;
+      // The common name is the identity, so the mark is in the organization only.
+      return [name, createPair({ ...common, use: 'client', subject: createSubject(name), email })] as const;
     }),
   ];
   writeFiles(path, existing === undefined ? [['ca', ca], ...issued] : issued);

@@ -16,20 +16,37 @@ import { readOptionFile, readTlsFiles } from './files.ts';
 import { printColumns } from './style.ts';
 import { requireSecureUrl } from './web-url.ts';
 
-interface GrantView {
-  readonly id: string;
-  readonly client: string;
-  readonly identity: string;
-  readonly name?: string;
-  readonly scope: string;
-  readonly by: string;
-  readonly state: string;
-  readonly last_refreshed: number;
-  readonly until: number;
-}
+type GrantView = Readonly<Record<string, unknown>> & { readonly id: string };
 
-const CONNECTION_OPTIONS = ['config', 'set', 'url', 'token-file', 'cert', 'key', 'cacert'] as const;
-const FILTER_OPTIONS = ['client', 'identity', 'name', 'email', 'serial', 'fingerprint', 'subject'] as const;
+const CONNECTION_OPTIONS = {
+  ...CONFIG_OPTIONS,
+  url: { value: 'URL', help: 'the admin listener, instead of reading the configuration' },
+  'token-file': { value: 'FILE', help: 'file with the admin token (default: admin.tokenFile); - is standard input' },
+  cert: { value: 'FILE', help: 'a client certificate issued by admin.tls.clientCa, instead of the token; PEM' },
+  key: { value: 'FILE', help: 'its private key, PEM' },
+  cacert: { value: 'FILE', help: 'the CA of an admin listener with TLS, PEM' },
+} as const satisfies Command['options'];
+
+const FILTER_OPTIONS = {
+  client: { value: 'ID', help: 'only grants of this integration' },
+  identity: {
+    value: 'IDENTITY',
+    help: 'only grants of this identity: label:{id}, as in X-Forwarded-User and the log',
+  },
+  name: {
+    value: 'USER',
+    help: 'only grants of the user with this name, looked up in the directories and in the grants',
+  },
+  email: { value: 'ADDRESS', help: 'only grants of the user with this email address' },
+  serial: { value: 'HEX', help: 'only grants issued for the certificate with this serial number' },
+  fingerprint: { value: 'SHA256', help: 'only grants issued for this certificate' },
+  subject: {
+    value: 'DN',
+    help: 'only grants issued for certificates with this subject, as in the audit log (RFC 4514); with --issuer, tokens with this subject',
+  },
+} as const satisfies Command['options'];
+
+const CERTIFICATE_OPTIONS: readonly string[] = ['serial', 'fingerprint', 'subject'];
 
 const SUBCOMMANDS = {
   list: {
@@ -38,12 +55,12 @@ const SUBCOMMANDS = {
       'gatehouse grants list [--client ID] [--identity IDENTITY | --name USER | --email ADDRESS] [--all]',
       'gatehouse grants list --serial HEX | --fingerprint SHA256 | --subject DN',
     ],
-    options: [...FILTER_OPTIONS, 'all', ...CONNECTION_OPTIONS],
+    options: [...Object.keys(FILTER_OPTIONS), 'all', ...Object.keys(CONNECTION_OPTIONS)],
   },
   show: {
     summary: 'shows everything that is stored about a grant',
     usage: ['gatehouse grants show GRANT'],
-    options: CONNECTION_OPTIONS,
+    options: Object.keys(CONNECTION_OPTIONS),
   },
   revoke: {
     summary: 'revokes grants, and all tokens issued with them',
@@ -56,7 +73,7 @@ const SUBCOMMANDS = {
       'gatehouse grants revoke --issuer ISSUER --token-id JTI',
       'gatehouse grants revoke --issuer ISSUER [--subject SUBJECT] --yes',
     ],
-    options: [...FILTER_OPTIONS, 'issuer', 'token-id', 'yes', ...CONNECTION_OPTIONS],
+    options: [...Object.keys(FILTER_OPTIONS), 'issuer', 'token-id', 'yes', ...Object.keys(CONNECTION_OPTIONS)],
   },
 } as const satisfies NonNullable<Command['subcommands']>;
 
@@ -65,28 +82,8 @@ export const command: Command = {
   summary: 'lists, shows and revokes grants of the running gatehouse',
   usage: Object.values(SUBCOMMANDS).flatMap(({ usage }) => usage),
   options: {
-    ...CONFIG_OPTIONS,
-    url: { value: 'URL', help: 'the admin listener, instead of reading the configuration' },
-    'token-file': { value: 'FILE', help: 'file with the admin token (default: admin.tokenFile); - is standard input' },
-    cert: { value: 'FILE', help: 'a client certificate issued by admin.tls.clientCa, instead of the token; PEM' },
-    key: { value: 'FILE', help: 'its private key, PEM' },
-    cacert: { value: 'FILE', help: 'the CA of an admin listener with TLS, PEM' },
-    client: { value: 'ID', help: 'only grants of this integration' },
-    identity: {
-      value: 'IDENTITY',
-      help: 'only grants of this identity: label:{id}, as in X-Forwarded-User and the log',
-    },
-    name: {
-      value: 'USER',
-      help: 'only grants of the user with this name, looked up in the directories and in the grants',
-    },
-    email: { value: 'ADDRESS', help: 'only grants of the user with this email address' },
-    serial: { value: 'HEX', help: 'only grants issued for the certificate with this serial number' },
-    fingerprint: { value: 'SHA256', help: 'only grants issued for this certificate' },
-    subject: {
-      value: 'DN',
-      help: 'only grants issued for certificates with this subject, as in the audit log (RFC 4514); with --issuer, tokens with this subject',
-    },
+    ...CONNECTION_OPTIONS,
+    ...FILTER_OPTIONS,
     issuer: { value: 'ISSUER', help: 'revoke: all tokens from this trusted issuer, by its name in trustedIssuers' },
     'token-id': { value: 'JTI', help: 'revoke: only the token with this jti, issued by --issuer' },
     all: { help: 'list: include expired and revoked grants that are still stored' },
@@ -116,7 +113,12 @@ const ACTIONS: Readonly<Record<keyof typeof SUBCOMMANDS, Action>> = {
       throw new UsageError('gatehouse grants list: --issuer is for revoke; tokens from other issuers are not grants');
     const { grants, cut } = await fetchGrants(context, target);
     if (context.json) writeJson(context, { grants, ...(cut && { cut }) });
-    else printTable(context, grants);
+    else if (grants.length === 0) context.stdout('No grants.\n');
+    else
+      printColumns(context, [
+        COLUMNS.map((name) => (name === 'id' ? 'grant' : name.replace('_', ' '))),
+        ...grants.map((grant) => COLUMNS.map((name) => formatField(name, grant[name] ?? '-'))),
+      ]);
     if (cut)
       context.stderr(
         `gatehouse: stopped after ${grants.length} grants; there may be more. Use an option such as --client or --name, or page through GET /admin/v1/grants.\n`,
@@ -129,30 +131,20 @@ const ACTIONS: Readonly<Record<keyof typeof SUBCOMMANDS, Action>> = {
     if (context.json) return writeJson(context, grant);
     printColumns(
       context,
-      Object.entries(grant).map(([name, value]) => [
-        printable(name),
-        TIME_FIELDS.has(name) ? formatTime(value) : printable(value),
-      ]),
+      Object.entries(grant).map(([name, value]) => [printable(name), formatField(name, value)]),
     );
   },
   async revoke(context, target, ids) {
-    const tokenId = context.option('token-id');
-    const issuer = context.option('issuer');
-    if (tokenId !== undefined && issuer === undefined)
-      throw new UsageError('gatehouse grants revoke: --token-id needs --issuer');
-    const holders = listHolderOptions(context);
-    const [holder] = holders;
-    const subject = context.option('subject');
-    if (issuer !== undefined && ids.length === 0 && (tokenId ?? subject) !== undefined) {
-      if (holders.length > (subject === undefined ? 1 : 2) || (tokenId !== undefined && subject !== undefined))
-        throw new UsageError('gatehouse grants revoke: --issuer takes one of --token-id and --subject');
-      return revokeForeign(context, target, issuer, { tokenId, subject });
-    }
-    if ((ids.length === 0) === (holder === undefined) || holders.length > 1)
+    const filter = readFilter(context);
+    const names = Object.keys(filter);
+    const isOfIssuer = 'issuer' in filter && names.length === 2 && ('jti' in filter || 'subject' in filter);
+    if ((ids.length === 0) === (names.length === 0) || (names.length > 1 && !isOfIssuer) || names[0] === 'jti')
       throw new UsageError(
-        `gatehouse grants revoke: takes grant ids, or one of ${HOLDER_OPTIONS.map((name) => `--${name}`).join(', ')}`,
+        `gatehouse grants revoke: takes grant ids, or one of ${Object.keys(FILTER_OPTIONS)
+          .map((name) => `--${name}`)
+          .join(', ')}, --issuer; --issuer may be combined with --token-id or --subject`,
       );
-    if (holder !== undefined) return revokeHolder(context, target, holder);
+    if (names.length > 0) return revokeAll(context, target, filter);
     for (const id of ids) {
       await requestJson(target, 'POST', `/grants/${encodeURIComponent(id)}/revoke`);
       if (!context.json) context.stdout(`Revoked: ${id}\n`);
@@ -161,74 +153,54 @@ const ACTIONS: Readonly<Record<keyof typeof SUBCOMMANDS, Action>> = {
   },
 };
 
-async function revokeHolder(
-  context: CommandContext,
-  target: AdminTarget,
-  [option, value]: readonly [string, string],
-): Promise<void> {
-  if (!context.flag('yes'))
+type Filter = Readonly<Record<string, string>>;
+
+/** As members of the admin API. */
+const readFilter = (context: CommandContext): Filter =>
+  Object.fromEntries(
+    [...Object.keys(FILTER_OPTIONS), 'issuer', 'token-id'].flatMap((option) => {
+      const value = context.option(option);
+      return value === undefined ? [] : [[option === 'token-id' ? 'jti' : option, value]];
+    }),
+  );
+
+/** Everything of a client, a user, a certificate or an issuer, or one token of an issuer. */
+async function revokeAll(context: CommandContext, target: AdminTarget, filter: Filter): Promise<void> {
+  const [[option, value] = ['', '']] = Object.entries(filter);
+  const isCertificate = CERTIFICATE_OPTIONS.includes(option) && !('issuer' in filter);
+  if (!('jti' in filter) && !context.flag('yes')) {
+    const holder = isCertificate ? 'certificate' : option === 'name' || option === 'email' ? 'user' : option;
     throw new UsageError(
-      `gatehouse grants revoke: this revokes all grants and tokens of this ${HOLDER_NAMES[option] ?? option}; add --yes to confirm`,
+      `gatehouse grants revoke: this revokes all grants and tokens of this ${holder}; add --yes to confirm`,
     );
-  const {
-    ended,
-    live_grants: live,
-    user_disabled: isDisabled,
-    document_clients_not_included: documentClientsNotIncluded,
-  } = await requestJson(target, 'POST', '/revoke', { [option]: value });
-  if (context.json)
-    return writeJson(context, {
-      ended,
-      ...(live !== undefined && { live_grants: live }),
-      ...(isDisabled === true && { user_disabled: true }),
-      ...(documentClientsNotIncluded === true && { document_clients_not_included: true }),
-    });
+  }
+  const response = await requestJson(target, 'POST', '/revoke', filter);
+  if (context.json) return writeJson(context, response);
+  const { ended, live_grants: live } = response;
   const [[kind, name] = [option, value]] = Object.entries(ended ?? {}) as [string, unknown][];
+  if ('jti' in filter)
+    return context.stdout(`Revoked: the token ${printable(filter['jti'])} of ${printable(filter['issuer'])}.\n`);
   context.stdout(
-    CERTIFICATE_OPTIONS.has(option)
+    isCertificate
       ? `Revoked: the grants issued for certificates with ${option} ${printable(value)}.\n`
       : `Revoked: everything issued ${kind === 'issuer' ? 'by' : 'to'} ${printable(kind)} ${printable(name)} so far.\n`,
   );
   if (typeof live === 'number')
     context.stdout(
       live === 0
-        ? `There was no live grant here; tokens from trusted issuers are not counted. If you expected a grant, check the ${CERTIFICATE_OPTIONS.has(option) ? option : 'name'}.\n`
+        ? `There was no live grant here; tokens from trusted issuers are not counted. If you expected a grant, check the ${isCertificate ? option : 'name'}.\n`
         : `Live grants revoked: ${live}.\n`,
     );
-  if (documentClientsNotIncluded === true)
+  if (response['document_clients_not_included'] === true)
     context.stdout(
       'Clients that are known by the URL of their metadata document are not included: revoke each with --client URL.\n',
     );
   if (kind === 'identity')
     context.stdout(
-      isDisabled === true
+      response['user_disabled'] === true
         ? 'The user is disabled and cannot obtain new grants.\n'
         : 'They can obtain new grants unless the user is disabled (users[].disabled) or its access is removed.\n',
     );
-}
-
-/** One token or one subject of a trusted issuer. */
-async function revokeForeign(
-  context: CommandContext,
-  target: AdminTarget,
-  issuer: string,
-  { tokenId, subject }: { readonly tokenId: string | undefined; readonly subject: string | undefined },
-): Promise<void> {
-  if (subject !== undefined && !context.flag('yes'))
-    throw new UsageError(
-      'gatehouse grants revoke: this revokes all grants and tokens of this subject; add --yes to confirm',
-    );
-  const { ended, live_grants: live } = await requestJson(target, 'POST', '/revoke', {
-    issuer,
-    ...(tokenId !== undefined && { jti: tokenId }),
-    ...(subject !== undefined && { subject }),
-  });
-  if (context.json) return writeJson(context, { ended, ...(live !== undefined && { live_grants: live }) });
-  context.stdout(
-    tokenId === undefined
-      ? `Revoked: everything issued to subject ${printable(subject)} by ${printable(issuer)} so far.\n`
-      : `Revoked: the token ${printable(tokenId)} of ${printable(issuer)}.\n`,
-  );
 }
 
 /** Programs page through the API instead. */
@@ -243,8 +215,11 @@ async function fetchGrants(
 ): Promise<{ readonly grants: readonly GrantView[]; readonly cut: boolean }> {
   const unexpectedResponse = (problem: string): CommandError =>
     new CommandError(`the admin listener ${target.url.origin} ${problem}; is it gatehouse?`, EXIT.unavailable);
-  const query = new URLSearchParams({ limit: '1000', state: context.flag('all') ? 'all' : 'live' });
-  for (const [name, value] of listHolderOptions(context)) query.set(name, value);
+  const query = new URLSearchParams({
+    limit: '1000',
+    state: context.flag('all') ? 'all' : 'live',
+    ...readFilter(context),
+  });
   // By id: pages may repeat a grant.
   const found = new Map<string, GrantView>();
   const cursors = new Set<string>();
@@ -264,22 +239,6 @@ async function fetchGrants(
 /** The other members are only printed. */
 const isGrantView = (value: unknown): value is GrantView =>
   typeof value === 'object' && value !== null && typeof (value as Partial<GrantView>).id === 'string';
-
-const HOLDER_OPTIONS = ['client', 'identity', 'name', 'email', 'serial', 'fingerprint', 'subject', 'issuer'] as const;
-const CERTIFICATE_OPTIONS: ReadonlySet<string> = new Set(['serial', 'fingerprint', 'subject']);
-const HOLDER_NAMES: Readonly<Record<string, string>> = {
-  name: 'user',
-  email: 'user',
-  serial: 'certificate',
-  fingerprint: 'certificate',
-  subject: 'certificate',
-};
-
-const listHolderOptions = (context: CommandContext): (readonly [string, string])[] =>
-  HOLDER_OPTIONS.flatMap((name) => {
-    const value = context.option(name);
-    return value === undefined ? [] : [[name, value] as const];
-  });
 
 async function requestJson(
   target: AdminTarget,
@@ -341,21 +300,10 @@ async function readStdin({ stdin }: CommandContext): Promise<Buffer> {
   throw new CommandError('standard input is too long; it must contain the admin token only', EXIT.configuration);
 }
 
+const COLUMNS = ['id', 'client', 'name', 'identity', 'scope', 'by', 'state', 'last_refreshed', 'until'] as const;
 const TIME_FIELDS = new Set(['issued', 'last_refreshed', 'until', 'revoked']);
 
-function formatTime(seconds: unknown): string {
-  const date = new Date(Number(seconds) * 1_000);
-  return Number.isNaN(date.getTime()) ? printable(seconds) : date.toISOString().slice(0, 16).replace('T', ' ');
-}
-
-function printTable(context: CommandContext, grants: readonly GrantView[]): void {
-  if (grants.length === 0) return context.stdout('No grants.\n');
-  printColumns(context, [
-    ['grant', 'client', 'name', 'identity', 'scope', 'by', 'state', 'last refreshed', 'until'],
-    ...grants.map(({ id, client, name = '-', identity, scope, by, state, last_refreshed, until }) => [
-      ...[id, client, name, identity, scope, by, state].map((value) => printable(value)),
-      formatTime(last_refreshed),
-      formatTime(until),
-    ]),
-  ]);
+function formatField(name: string, value: unknown): string {
+  const date = new Date(TIME_FIELDS.has(name) ? Number(value) * 1_000 : Number.NaN);
+  return Number.isNaN(date.getTime()) ? printable(value) : date.toISOString().slice(0, 16).replace('T', ' ');
 }

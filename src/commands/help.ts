@@ -3,32 +3,25 @@ import { wrapText } from '../lib/wrap-text.ts';
 import { COMMON_OPTIONS } from './arguments.ts';
 import { type Command, EXIT, type Option } from './command.ts';
 import { loadGroups } from './registry.ts';
-import { PLAIN, type TextStyle } from './style.ts';
 
-const DEFAULT_WIDTH = 80;
-const MAX_WIDTH = 120;
-const MIN_WIDTH = 40;
+const COLUMNS = 80;
 
-/** The width of the terminal, within readable bounds. */
-export const getHelpWidth = (columns: number | undefined): number =>
-  columns === undefined || columns <= 0 ? DEFAULT_WIDTH : Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, columns));
-
-export async function formatOverview(columns: number = DEFAULT_WIDTH, emphasize: TextStyle = PLAIN): Promise<string> {
+export async function formatOverview(): Promise<string> {
   const groups = await loadGroups();
   const width = largest(groups.flatMap(({ commands }) => commands.map(({ name }) => name.length)));
   return [
     'gatehouse: issues bearer tokens and checks them in front of a REST API',
     '',
-    `${emphasize('usage:')} gatehouse COMMAND [options]`,
+    'usage: gatehouse COMMAND [options]',
     ...groups.flatMap(({ title, commands }) => [
       '',
-      emphasize(`${title}:`),
-      ...commands.flatMap(({ name, summary }) => formatEntry(name, summary, { width, columns, emphasize })),
+      `${title}:`,
+      ...commands.flatMap(({ name, summary }) => formatEntry(name, summary, width)),
     ]),
     '',
     '`gatehouse COMMAND --help` describes a command.',
     '',
-    emphasize('exit codes:'),
+    'exit codes:',
     ...EXIT_CODES.map(([code, meaning]) => `  ${String(code).padStart(2)}  ${meaning}`),
     '',
   ].join('\n');
@@ -46,47 +39,33 @@ export const EXIT_CODES: readonly (readonly [code: number, meaning: string])[] =
   [EXIT.configuration, 'the configuration, or a file it names, cannot be used'],
 ];
 
-export function formatHelp(
-  { name, summary, usage, options, subcommands = {}, notes = [] }: Omit<Command, 'run'>,
-  columns: number = DEFAULT_WIDTH,
-  emphasize: TextStyle = PLAIN,
-): string {
-  const formatEntries = (entries: readonly (readonly [name: string, text: string])[]): string[] => {
-    const width = largest(entries.map(([entryName]) => entryName.length));
-    return entries.flatMap(([entryName, text]) => formatEntry(entryName, text, { width, columns, emphasize }));
-  };
-  const usageLines = usage.flatMap((line, index) =>
-    formatUsage(`${index === 0 ? USAGE : ' '.repeat(USAGE.length)} `, line, columns),
-  );
+export function formatHelp(topic: Omit<Command, 'run'>): string {
+  const { name, summary, usage, options, subcommands = {}, notes = [] } = topic;
   const hasSubcommands = Object.keys(subcommands).length > 0;
   return [
-    ...wrapText('', summary, columns),
+    ...wrapText('', summary, COLUMNS),
     '',
-    ...usageLines.with(0, emphasize(USAGE) + (usageLines[0] ?? '').slice(USAGE.length)),
+    ...usage.flatMap((line, index) => formatUsage(index === 0 ? 'usage: ' : '       ', line)),
     '',
     ...(hasSubcommands
       ? [
-          emphasize('subcommands:'),
-          ...formatEntries(
-            Object.entries(subcommands).map(([subcommandName, { summary: text }]) => [subcommandName, text]),
-          ),
+          'subcommands:',
+          ...formatEntries(Object.entries(subcommands).map(([word, { summary: text }]) => [word, text])),
           '',
         ]
       : []),
-    emphasize('options:'),
+    'options:',
     ...formatEntries(
-      Object.entries({ ...options, ...COMMON_OPTIONS }).map(([optionName, option]) => [
-        formatOption(optionName, option),
+      Object.entries<Option>({ ...options, ...COMMON_OPTIONS }).map(([word, option]) => [
+        formatOption(word, option),
         option.help,
       ]),
     ),
-    ...(notes.length > 0 ? ['', ...notes.flatMap((note) => wrapText('', note, columns))] : []),
+    ...(notes.length > 0 ? ['', ...notes.flatMap((note) => wrapText('', note, COLUMNS))] : []),
     ...(hasSubcommands ? ['', `\`gatehouse ${name} SUBCOMMAND --help\` describes a subcommand.`] : []),
     '',
   ].join('\n');
 }
-
-const USAGE = 'usage:';
 
 /** The help of a subcommand: only the options that apply to it. */
 export function describeSubcommand(command: Command, subcommandName: string): Omit<Command, 'run'> {
@@ -112,22 +91,17 @@ export function describeSubcommand(command: Command, subcommandName: string): Om
   };
 }
 
-interface EntryOptions {
-  /** The width of the longest name. */
-  readonly width: number;
-  readonly columns: number;
-  readonly emphasize: TextStyle;
+function formatEntries(entries: readonly (readonly [name: string, text: string])[]): string[] {
+  const width = largest(entries.map(([name]) => name.length));
+  return entries.flatMap(([name, text]) => formatEntry(name, text, width));
 }
 
-function formatEntry(name: string, text: string, { width, columns, emphasize }: EntryOptions): string[] {
-  const [first = '', ...rest] = wrapText(`  ${name.padEnd(width)}  `, text, columns);
-  // Escape sequences have no width.
-  return [`  ${emphasize(name)}${first.slice(2 + name.length)}`, ...rest];
-}
+const formatEntry = (name: string, text: string, width: number): string[] =>
+  wrapText(`  ${name.padEnd(width)}  `, text, COLUMNS);
 
 const formatOption = (name: string, { short, value }: Option): string =>
   `${short === undefined ? '    ' : `-${short}, `}--${name}${value === undefined ? '' : ` ${value}`}`;
 
 /** Breaks lines between options, never within `--name VALUE` or `[…]`. */
-const formatUsage = (prefix: string, line: string, columns: number): string[] =>
-  wrapText(prefix, line.match(/\[[^\]]*\]…?|--\S+ [A-Z]\S*|\S+/g) ?? [], columns, '    ');
+const formatUsage = (prefix: string, line: string): string[] =>
+  wrapText(prefix, line.match(/\[[^\]]*\]…?|--\S+ [A-Z]\S*|\S+/g) ?? [], COLUMNS, '    ');

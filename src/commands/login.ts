@@ -37,7 +37,7 @@ export const command: Command = {
     const name = readProfileName(context);
     const profile = createProfile(context, name);
     const { grant, caller } = await withClient(context, name, profile, async (client) => {
-      const signedIn = await login(context, client);
+      const signedIn = await client.login({ onDevice: (prompt) => showPrompt(context, prompt) });
       saveProfile(context, name, profile);
       return { grant: signedIn, caller: await findCaller(client, signedIn) };
     });
@@ -53,15 +53,6 @@ export const command: Command = {
     return EXIT.ok;
   },
 };
-
-async function login(context: CommandContext, client: Client): Promise<StoredGrant> {
-  const prompter = createPrompter(context);
-  try {
-    return await client.login({ onDevice: prompter.show });
-  } finally {
-    prompter.done();
-  }
-}
 
 /** The login has succeeded even if the names cannot be fetched. */
 async function findCaller(client: Client, { identity }: StoredGrant): Promise<Caller> {
@@ -104,47 +95,14 @@ function createProfile(context: CommandContext, name: string): Profile {
   return { ...profile, url, clientId, scope };
 }
 
-interface Prompter {
-  readonly show: (prompt: DevicePrompt) => Promise<void>;
-  readonly done: () => void;
-}
-
-/** Shows the user code on standard error; standard output is for the result. The spinner needs a terminal. */
-function createPrompter(context: CommandContext): Prompter {
-  const isTerminal = process.stderr.isTTY && context.env['TERM'] !== 'dumb';
-  let spinner: ReturnType<typeof startSpinner> | undefined;
-  return {
-    async show({ userCode, verificationUri, verificationUriComplete, expiresIn }) {
-      const { renderTerminalQr } = await import('./terminal-qr.ts');
-      if (isTerminal && !context.flag('no-qr')) context.stderr(`\n${renderTerminalQr(verificationUriComplete)}\n`);
-      context.stderr(`\nOpen    ${verificationUriComplete}\n`);
-      context.stderr(`or enter ${userCode} at ${verificationUri}\n\n`);
-      const text = `Waiting for confirmation of ${userCode}`;
-      if (isTerminal) spinner = startSpinner(context, text, expiresIn);
-      else context.stderr(`${text}, at most ${Math.floor(expiresIn)} s.\n`);
-    },
-    done: () => spinner?.stop(),
-  };
-}
-
-const FRAMES = '⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏';
-const CLEAR_LINE = '\r\u001b[2K';
-
-function startSpinner(context: CommandContext, text: string, seconds: number): { readonly stop: () => void } {
-  const end = performance.now() + seconds * 1_000;
-  let frame = 0;
-  const draw = (): void => {
-    const left = Math.max(0, Math.round((end - performance.now()) / 1_000));
-    const clock = `${Math.floor(left / 60)}:${String(left % 60).padStart(2, '0')}`;
-    frame = (frame + 1) % FRAMES.length;
-    context.stderr(`${CLEAR_LINE}${FRAMES[frame]} ${text} (${clock} left)`);
-  };
-  const timer = setInterval(draw, 120);
-  draw();
-  return {
-    stop() {
-      clearInterval(timer);
-      context.stderr(CLEAR_LINE);
-    },
-  };
+/** Shows the user code on standard error; standard output is for the result. */
+async function showPrompt(context: CommandContext, prompt: DevicePrompt): Promise<void> {
+  const { userCode, verificationUri, verificationUriComplete, expiresIn } = prompt;
+  if (process.stderr.isTTY && context.env['TERM'] !== 'dumb' && !context.flag('no-qr')) {
+    const { renderTerminalQr } = await import('./terminal-qr.ts');
+    context.stderr(`\n${renderTerminalQr(verificationUriComplete)}\n`);
+  }
+  context.stderr(`\nOpen    ${verificationUriComplete}\n`);
+  context.stderr(`or enter ${userCode} at ${verificationUri}\n\n`);
+  context.stderr(`Waiting for confirmation of ${userCode}, at most ${Math.floor(expiresIn)} s.\n`);
 }

@@ -5,7 +5,6 @@ import { Fault } from '../ports/fault.ts';
 import { readArguments } from './arguments.ts';
 import { type CommandContext, CommandError, EXIT, ExitError, UsageError } from './command.ts';
 import { COMMANDS } from './registry.ts';
-import { getStyle } from './style.ts';
 
 export type ProcessContext = Pick<
   CommandContext,
@@ -28,16 +27,10 @@ async function dispatch(args: readonly string[], processContext: ProcessContext)
   if (commandName === undefined || commandName === 'help' || commandName === '--help' || commandName === '-h') {
     const topics = rest.filter((word) => !word.startsWith('-'));
     if (topics.length > 0) return dispatch([...topics, '--help'], processContext);
-    const { formatOverview, getHelpWidth } = await import('./help.ts');
-    const { isTerminal = false, isErrorTerminal = false, errorColumns, env } = processContext;
-    if (commandName === undefined) {
-      processContext.stderr(await formatOverview(getHelpWidth(errorColumns), getStyle(isErrorTerminal, env).emphasize));
-      return EXIT.usage;
-    }
-    processContext.stdout(
-      await formatOverview(getHelpWidth(process.stdout.columns), getStyle(isTerminal, env).emphasize),
-    );
-    return EXIT.ok;
+    const { formatOverview } = await import('./help.ts');
+    const isError = commandName === undefined;
+    processContext[isError ? 'stderr' : 'stdout'](await formatOverview());
+    return isError ? EXIT.usage : EXIT.ok;
   }
   if (commandName === '__complete') {
     const { complete } = await import('./completion.ts');
@@ -50,10 +43,8 @@ async function dispatch(args: readonly string[], processContext: ProcessContext)
   const { command } = await load();
   const parsed = readArguments(command, rest);
   if (parsed.flag('help')) {
-    const { describeSubcommand, formatHelp, getHelpWidth } = await import('./help.ts');
-    const topic = describeSubcommand(command, parsed.positionals[0] ?? '');
-    const { isTerminal = false, env } = processContext;
-    processContext.stdout(formatHelp(topic, getHelpWidth(process.stdout.columns), getStyle(isTerminal, env).emphasize));
+    const { describeSubcommand, formatHelp } = await import('./help.ts');
+    processContext.stdout(formatHelp(describeSubcommand(command, parsed.positionals[0] ?? '')));
     return EXIT.ok;
   }
   return (await command.run({ ...processContext, ...parsed })) ?? EXIT.ok;

@@ -10,7 +10,7 @@ import {
 } from '../config/load.ts';
 import type { DescribeMessages } from '../server/gateway.ts';
 import { type CommandContext, EXIT, ExitError, writeJson } from './command.ts';
-import { getProblemStyle } from './style.ts';
+import { getErrorColumns } from './style.ts';
 
 /** Reads the configuration of a command line; `text` replaces the content of the file. */
 export const readConfig = (context: CommandContext, text?: string): LoadedConfig | InvalidConfig =>
@@ -45,7 +45,7 @@ export function loadCommandSettings(context: CommandContext): LoadedConfig {
   if (result.ok) return result;
   const { name, problems, unchecked } = result;
   if (context.json) writeJson(context, { ok: false, configuration: name, problems, unchecked });
-  else context.stderr(formatProblems(result, getProblemStyle(context)));
+  else context.stderr(formatProblems(result, getErrorColumns(context)));
   throw new ExitError(EXIT.configuration);
 }
 

@@ -1,12 +1,11 @@
-import type { ProblemStyle } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
 import { largest } from '../lib/extremes.ts';
 import type { LoggerOptions } from '../observability/logger.ts';
 import type { CommandContext } from './command.ts';
 
-export type TextStyle = (text: string) => string;
+type TextStyle = (text: string) => string;
 
-export interface Style {
+interface Style {
   /** Headings and names. */
   readonly emphasize: TextStyle;
   /** The word `warning`. */
@@ -15,7 +14,7 @@ export interface Style {
   readonly highlight: TextStyle;
 }
 
-export const PLAIN: TextStyle = (text) => text;
+const PLAIN: TextStyle = (text) => text;
 
 const createTextStyle =
   (on: number, off: number): TextStyle =>
@@ -32,7 +31,7 @@ const TERMINAL_STYLE: Style = { emphasize: BOLD, warn: YELLOW, highlight: RED };
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /** For a stream that is a terminal or not. */
-export const getStyle = (isTerminal: boolean, env: Environment): Style =>
+const getStyle = (isTerminal: boolean, env: Environment): Style =>
   usesEscapes(isTerminal, env) ? TERMINAL_STYLE : PLAIN_STYLE;
 
 /** As in Node: FORCE_COLOR overrides NO_COLOR (https://no-color.org), and 0 turns colours off. */
@@ -49,10 +48,8 @@ export const getColumns = (isTerminal: boolean, columns: number | undefined): nu
   isTerminal ? Math.max(MIN_COLUMNS, columns || DEFAULT_COLUMNS) : Number.POSITIVE_INFINITY;
 
 /** For problems with a configuration, on standard error. */
-export function getProblemStyle({ isErrorTerminal = false, errorColumns, env }: CommandContext): ProblemStyle {
-  const { emphasize, highlight } = getStyle(isErrorTerminal, env);
-  return { emphasize, highlight, columns: getColumns(isErrorTerminal, errorColumns) };
-}
+export const getErrorColumns = ({ isErrorTerminal = false, errorColumns }: CommandContext): number =>
+  getColumns(isErrorTerminal, errorColumns);
 
 /** Prints a table; all rows have as many cells as the first, which usually is the header. */
 export function printColumns({ stdout }: CommandContext, rows: readonly (readonly string[])[]): void {

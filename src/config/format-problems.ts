@@ -9,25 +9,18 @@ interface ProblemList {
   readonly unchecked: readonly string[];
 }
 
-/** How problems are shown on a terminal. */
-export interface ProblemStyle {
-  /** Lines are wrapped at this width; if omitted, each message is one line. */
-  readonly columns?: number;
-  readonly emphasize?: (text: string) => string;
-  readonly highlight?: (text: string) => string;
-}
-
 /** In `unchecked`, if the file cannot be parsed. */
 export const WHOLE_FILE = 'everything else';
 
-const plain = (text: string): string => text;
 const MAX_PATH_WIDTH = 44;
 /** A path that leaves less room than this for the message gets a line of its own. */
 const MIN_MESSAGE_WIDTH = 48;
 
-/** All problems as text: paths in one column, messages in the next. */
-export function formatProblems({ name, problems, unchecked }: ProblemList, style: ProblemStyle = {}): string {
-  const { columns = Number.POSITIVE_INFINITY, emphasize = plain } = style;
+/** All problems as text: paths in one column, messages in the next. Lines are wrapped at this width. */
+export function formatProblems(
+  { name, problems, unchecked }: ProblemList,
+  columns: number = Number.POSITIVE_INFINITY,
+): string {
   const width = Math.min(
     MAX_PATH_WIDTH,
     largest(
@@ -37,8 +30,8 @@ export function formatProblems({ name, problems, unchecked }: ProblemList, style
   );
   const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`;
   return `${[
-    emphasize(`gatehouse: ${count} in ${name}`),
-    ...problems.flatMap((problem) => formatEntry(problem, width, style)),
+    `gatehouse: ${count} in ${name}`,
+    ...problems.flatMap((problem) => formatEntry(problem, width, columns)),
     ...(unchecked.length === 0 ? [] : wrapText('  ', formatUnchecked(unchecked), columns)),
   ].join('\n')}\n`;
 }
@@ -48,8 +41,7 @@ const formatUnchecked = (unchecked: readonly string[]): string =>
     ? 'The settings were not checked: correct this first, then run the command again.'
     : `There may be more problems, which can be found only when these are correct: ${unchecked.join(', ')}`;
 
-function formatEntry(problem: ConfigProblem, width: number, style: ProblemStyle): string[] {
-  const { columns = Number.POSITIVE_INFINITY, emphasize = plain } = style;
+function formatEntry(problem: ConfigProblem, width: number, columns: number): string[] {
   const { path } = problem;
   // The source stays together when lines are wrapped.
   const message = [...problem.message.split(' '), formatSource(problem).trim()].filter(Boolean);
@@ -57,14 +49,12 @@ function formatEntry(problem: ConfigProblem, width: number, style: ProblemStyle)
   const isNarrow = columns - prefix.length < MIN_MESSAGE_WIDTH;
   const lines =
     isNarrow && path !== '' ? [`  ${path}`, ...wrapText('    ', message, columns)] : wrapText(prefix, message, columns);
-  // Escape sequences have no width, so they are added last.
-  const [first = '', ...rest] = lines;
-  return [`  ${emphasize(path)}${first.slice(2 + path.length)}`, ...rest, ...formatExcerpt(problem, style)];
+  return [...lines, ...formatExcerpt(problem)];
 }
 
 const MAX_EXCERPT_WIDTH = 68;
 
-function formatExcerpt({ line, column, excerpt }: ConfigProblem, { highlight = plain }: ProblemStyle): string[] {
+function formatExcerpt({ line, column, excerpt }: ConfigProblem): string[] {
   if (line === undefined || excerpt === undefined) return [];
   const at = Math.min(Math.max((column ?? 1) - 1, 0), excerpt.length);
   // A window of a long line, around the column.
@@ -72,7 +62,7 @@ function formatExcerpt({ line, column, excerpt }: ConfigProblem, { highlight = p
   const number = String(line).padStart(7);
   return [
     `${number} | ${excerpt.slice(start, start + MAX_EXCERPT_WIDTH)}`,
-    `${' '.repeat(number.length)} | ${' '.repeat(at - start)}${highlight('^')}`,
+    `${' '.repeat(number.length)} | ${' '.repeat(at - start)}^`,
   ];
 }
 

@@ -20,7 +20,7 @@ import {
 import { formatPath } from './setting-path.ts';
 
 export type { ConfigProblem } from './format-problems.ts';
-export { formatProblem, formatProblems, type ProblemStyle } from './format-problems.ts';
+export { formatProblem, formatProblems } from './format-problems.ts';
 
 const DEFAULT_FILE = '/etc/gatehouse/gatehouse.yaml';
 const MAX_FILE_BYTES = 8 * 1_048_576;

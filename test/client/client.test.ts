@@ -1,12 +1,10 @@
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { createServer, type ServerResponse } from 'node:http';
+import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Agent, type Dispatcher, request } from 'undici';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import {
-  bearerInterceptor,
   type Client,
   type ClientOptions,
   createClient,
@@ -243,84 +241,6 @@ test('the token is sent to its own origin only, also after a redirect', async ()
 test('over plain http, a token is sent to loopback addresses only', () => {
   expect(() => createTestClient({ url: 'http://api.example.test' })).toThrow(/https only/);
   expect(() => createTestClient({ url: 'http://127.0.0.1:1' })).not.toThrow();
-});
-
-test('an interceptor adds the token to a custom undici dispatcher, and renews it when it is rejected', async () => {
-  const own = createTestClient({ scope: 'reports:write' });
-  const agent = new Agent({ connect: { ca: gateway.ca.pem }, allowH2: false });
-  const dispatcher = agent.compose(bearerInterceptor(own));
-  closables.push(agent);
-  const send = async (): Promise<number> => {
-    const { statusCode, body } = await request(`${toUrl(gateway.port)}/reports/1`, {
-      dispatcher,
-      method: 'POST',
-      body: 'x',
-    });
-    await body.dump();
-    return statusCode;
-  };
-  expect(await send()).toBe(200);
-  const token = await own.token();
-  await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } });
-  expect(await send()).toBe(200);
-  expect(await own.token()).not.toBe(token);
-});
-
-test('an interceptor without a newer token returns the rejection', async () => {
-  const store = memoryCredentialStore();
-  const token = await createTestClient({ store }).token();
-  await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } });
-  const agent = new Agent({ connect: { ca: gateway.ca.pem }, allowH2: false });
-  closables.push(agent);
-  const dispatcher = agent.compose(bearerInterceptor(createUserClient({ store })));
-  const { statusCode, body } = await request(`${toUrl(gateway.port)}/files/a`, { dispatcher });
-  expect(statusCode).toBe(401);
-  expect(await body.json()).toMatchObject({ error: 'invalid_token' });
-});
-
-test('an interceptor whose dispatcher throws fails only that request', async () => {
-  const agent = new Agent({ connect: { ca: gateway.ca.pem }, allowH2: false });
-  closables.push(agent);
-  const own = createTestClient();
-  /** Sends at most `limit` requests, then throws. */
-  const atMost = (limit: number): Dispatcher.DispatcherComposeInterceptor => {
-    let sent = 0;
-    return (dispatch) => (options, handler) => {
-      sent += 1;
-      if (sent > limit) throw new Error('it cannot be sent');
-      return dispatch(options, handler);
-    };
-  };
-  const sendWithLimit = (limit: number) =>
-    request(`${toUrl(gateway.port)}/files/a`, {
-      dispatcher: agent.compose(atMost(limit), bearerInterceptor(own)),
-    });
-  await expect(sendWithLimit(0)).rejects.toThrow('it cannot be sent');
-  // The same for the retry after a renewal.
-  const token = await own.token();
-  await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${token}` } });
-  await expect(sendWithLimit(1)).rejects.toThrow('it cannot be sent');
-});
-
-test('an interceptor streams an endless error response instead of buffering it', async () => {
-  const responses: ServerResponse[] = [];
-  const endless = createServer((_, response) => {
-    responses.push(response);
-    response.writeHead(401, { 'www-authenticate': 'Bearer error="invalid_token"' });
-    response.write('x'.repeat(200_000));
-  });
-  await new Promise<void>((resolve) => endless.listen(0, '127.0.0.1', resolve));
-  closables.push({ close: () => new Promise((resolve) => endless.close(() => resolve())) });
-  const origin = `http://127.0.0.1:${(endless.address() as AddressInfo).port}`;
-  const agent = new Agent();
-  closables.push(agent);
-  const dispatcher = agent.compose(bearerInterceptor(createTestClient({ origins: [origin] })));
-  const { statusCode, body } = await request(origin, { dispatcher });
-  expect(statusCode).toBe(401);
-  responses[0]?.end('the end');
-  const text = await body.text();
-  expect([text.length, text.endsWith('the end')]).toEqual([200_007, true]);
-  expect(responses).toHaveLength(1);
 });
 
 test('a stored grant is a file with mode 0600, written atomically, and no other file remains', async () => {

@@ -128,7 +128,7 @@ test('device login prints code and URL on standard error, and stores the grant o
     username: 'alice',
     email: 'alice@example.test',
   });
-  // Without a terminal, there is neither a QR code nor a spinner.
+  // Without a terminal, there is no QR code.
   expect(stderr).not.toContain('\u001b');
   expect((await runClient('whoami')).stdout).toContain(ALICE);
 });

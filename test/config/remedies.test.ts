@@ -106,7 +106,7 @@ test('lines are wrapped at the width of a terminal', () => {
     `${MINIMAL_CONFIG}integrations:\n  - { clientId: a, scope: "files:read, reports:read", access: [{ identities: [bob] }] }\n`,
   );
   if (result.ok) throw new Error('expected problems');
-  const wrapped = formatProblems({ ...result, name: 'gatehouse.yaml' }, { columns: 80 }).split('\n');
+  const wrapped = formatProblems({ ...result, name: 'gatehouse.yaml' }, 80).split('\n');
   expect(wrapped.filter((line) => line.length > 80)).toEqual([]);
   expect(wrapped.length).toBeGreaterThan(formatProblems(result).split('\n').length);
 });

@@ -8,7 +8,7 @@ import { acquireLock, prepareFolder, resolveStoreFiles } from '../../stores/embe
 import { createKeyringFile, writeKeyringFile } from '../../tokens/keyring-file.ts';
 import { CommandError, EXIT } from '../command.ts';
 import { generatePassword } from '../generate-password.ts';
-import { createAuthority, createClient, createServer, LOOPBACK_HOSTS, type NamePart } from '../pki/certificate.ts';
+import { createPair, LOOPBACK_HOSTS } from '../pki/certificate.ts';
 import {
   createPrivateFolder,
   readIfExists,
@@ -100,12 +100,6 @@ const LEAF_DAYS = 365;
 /** The CA must outlive its certificates; `gatehouse check` warns 30 days before expiry. */
 const CA_RENEWAL_MARGIN = (LEAF_DAYS + 35) * DAY;
 const LEAF_RENEWAL_MARGIN = 60 * DAY;
-/** Distinguishable from the CA of another demo in logs. */
-const createCaName = (): readonly NamePart[] => [
-  ['commonName', `gatehouse demo CA ${randomBytes(4).toString('hex')}`],
-  ['organization', 'Only for this machine'],
-];
-
 /**
  * Creates the development CA of the demo and its certificates. Missing, inconsistent, expired and soon expiring files are
  * replaced; everything else stays, so that clients can keep trusting `ca.pem`. Returns the names of those it wrote.
@@ -119,35 +113,45 @@ export async function ensurePki(
   const found = readPair(folder, 'ca');
   const existing =
     found?.certificate.ca && isValidBeyond(found.certificate, now, CA_RENEWAL_MARGIN) ? found : undefined;
-  const leaves = [
-    { name: 'server', isMatch: (leaf: X509Certificate) => leaf.checkHost('localhost') !== undefined },
-    ...holders.map((holder) => ({
-      name: holder.name,
-      person: holder,
-      isMatch: (leaf: X509Certificate) => leaf.subject === `CN=${holder.name}`,
-    })),
-  ];
-  const outdated = leaves.filter(({ name, isMatch }) => {
+  const outdated = [{ name: 'server', email: undefined }, ...holders].filter(({ name, email }) => {
     const leaf = existing && readPair(folder, name)?.certificate;
+    const isMatch = email === undefined ? leaf?.checkHost('localhost') !== undefined : leaf?.subject === `CN=${name}`;
     return !(
       leaf &&
+      isMatch &&
       isValidBeyond(leaf, now, LEAF_RENEWAL_MARGIN) &&
-      isMatch(leaf) &&
       leaf.verify(existing.certificate.publicKey)
     );
   });
   if (existing !== undefined && outdated.length === 0) return [];
 
-  const authority = existing ?? createAuthority(createCaName(), { now, days: CA_DAYS });
+  // Distinguishable from the CA of another demo in logs.
+  const caName = `gatehouse demo CA ${randomBytes(4).toString('hex')}`;
+  const authority =
+    existing ??
+    createPair({
+      use: 'ca',
+      subject: [
+        ['commonName', caName],
+        ['organization', 'Only for this machine'],
+      ],
+      now,
+      days: CA_DAYS,
+    });
   if (existing === undefined) writePair(folder, 'ca', authority);
-  for (const { name, ...leaf } of outdated) {
-    const validity = { now, days: LEAF_DAYS };
-    const leafPair =
-      'person' in leaf
-        ? createClient(authority, { subject: [['commonName', name]], email: leaf.person.email }, validity)
-        : createServer(authority, { subject: [['commonName', 'localhost']], hosts: LOOPBACK_HOSTS }, validity);
-    writePair(folder, name, leafPair);
-  }
+  for (const { name, email } of outdated)
+    writePair(
+      folder,
+      name,
+      createPair({
+        authority,
+        ...(email === undefined
+          ? { use: 'server', subject: [['commonName', 'localhost']], hosts: LOOPBACK_HOSTS }
+          : { use: 'client', subject: [['commonName', name]], email }),
+        now,
+        days: LEAF_DAYS,
+      }),
+    );
   return [...(existing === undefined ? ['ca'] : []), ...outdated.map(({ name }) => name)];
 }
 

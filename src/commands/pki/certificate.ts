@@ -17,7 +17,14 @@ export interface PemPair {
   readonly keyPem: string;
 }
 
-interface Validity {
+interface CertificateOptions {
+  /** Undefined: a self-signed CA. */
+  readonly authority?: PemPair;
+  readonly use: 'ca' | 'server' | 'client';
+  readonly subject: readonly NamePart[];
+  /** DNS names and IP addresses. */
+  readonly hosts?: readonly string[];
+  readonly email?: string | undefined;
   /** Seconds. */
   readonly now: number;
   readonly days: number;
@@ -25,121 +32,44 @@ interface Validity {
   readonly latest?: Date;
 }
 
+export type NamePart = readonly [attribute: 'commonName' | 'organization', value: string];
+
 export const LOOPBACK_HOSTS: readonly string[] = ['localhost', '127.0.0.1', '::1'];
 
-/** A self-signed CA. */
-export function createAuthority(subject: readonly NamePart[], validity: Validity): PemPair {
-  const key = generateKey();
-  const pem = createCertificate({
-    subject,
-    publicKey: key,
-    signingKey: key,
-    ...createPeriod(validity),
-    use: 'ca',
-  });
-  return { pem, keyPem: exportPem(key) };
-}
-
-/** `hosts`: DNS names and IP addresses. */
-export const createServer = (
-  authority: PemPair,
-  { subject, hosts }: { readonly subject: readonly NamePart[]; readonly hosts: readonly string[] },
-  validity: Validity,
-): PemPair => issue(authority, 'server', subject, hosts.map(toAlternativeName), validity);
-
-export const createClient = (
-  authority: PemPair,
-  { subject, email }: { readonly subject: readonly NamePart[]; readonly email: string | undefined },
-  validity: Validity,
-): PemPair => issue(authority, 'client', subject, email === undefined ? [] : [{ email }], validity);
-
-function issue(
-  authority: PemPair,
-  use: 'server' | 'client',
-  subject: readonly NamePart[],
-  names: readonly AlternativeName[],
-  validity: Validity,
-): PemPair {
-  const key = generateKey();
-  const pem = createCertificate({
-    subject,
-    issuer: authority.pem,
-    publicKey: key,
-    signingKey: createPrivateKey(authority.keyPem),
-    ...createPeriod(validity),
-    use,
-    names,
-  });
-  return { pem, keyPem: exportPem(key) };
-}
-
-const DAY = 86_400;
-
-const generateKey = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
-const exportPem = (key: KeyObject): string => key.export({ type: 'pkcs8', format: 'pem' });
-
-/** Begins an hour ago, for clocks that are late. */
-const createPeriod = ({ now, days, latest }: Validity) => ({
-  notBefore: new Date((now - 3_600) * 1_000),
-  notAfter: new Date(Math.min((now + days * DAY) * 1_000, latest?.getTime() ?? Number.POSITIVE_INFINITY)),
-});
-
-const toAlternativeName = (host: string): AlternativeName =>
-  isIP(host) === 0 ? { dns: host } : { ip: encodeIpAddress(host) };
-
-/** 4 or 16 bytes. */
-function encodeIpAddress(address: string): Buffer {
-  if (isIP(address) === 4) return Buffer.from(address.split('.').map(Number));
-  // The parser of URLs replaces an IPv4 address at the end, and leaves at most one `::`.
-  const [head = '', tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split('::');
-  const parse = (text = ''): number[] =>
-    text === '' ? [] : text.split(':').map((group) => Number.parseInt(group, 16));
-  const [first, last] = [parse(head), parse(tail)];
-  const groups = [...first, ...Array<number>(8 - first.length - last.length).fill(0), ...last];
-  return Buffer.from(groups.flatMap((group) => [group >> 8, group & 0xff]));
-}
-
 /**
- * Encodes X.509 certificates (RFC 5280) for development: Node cannot create certificates, and a package would be installed in
+ * Creates X.509 certificates (RFC 5280) for development: Node cannot create certificates, and a package would be installed in
  * production for development alone. ECDSA with P-256 and SHA-256 only.
  */
-interface CertificateOptions {
-  readonly subject: readonly NamePart[];
-  /** The certificate of the issuer, PEM; undefined: self-signed. */
-  readonly issuer?: string;
-  readonly publicKey: KeyObject;
-  readonly signingKey: KeyObject;
-  readonly notBefore: Date;
-  readonly notAfter: Date;
-  readonly use: 'ca' | 'server' | 'client';
-  readonly names?: readonly AlternativeName[];
-}
-
-export type NamePart = readonly [attribute: 'commonName' | 'organization', value: string];
-type AlternativeName =
-  | { readonly dns: string }
-  | { readonly email: string }
-  /** 4 or 16 bytes. */
-  | { readonly ip: Buffer };
-
-/** PEM. */
-function createCertificate(options: CertificateOptions): string {
+export function createPair(options: CertificateOptions): PemPair {
+  const { authority, subject, now, days, latest } = options;
+  const { privateKey: key } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const signingKey = authority === undefined ? key : createPrivateKey(authority.keyPem);
+  const end = Math.min((now + days * 86_400) * 1_000, latest?.getTime() ?? Number.POSITIVE_INFINITY);
   const tbs = sequence(
     tagged(0, integer(Buffer.of(2))),
     // RFC 5280 §4.1.2.2: positive, at most 20 octets.
     integer(Buffer.concat([Buffer.of(0x4d), randomBytes(15)])),
     ECDSA_SHA256,
-    options.issuer === undefined ? encodeName(options.subject) : readSubject(options.issuer),
-    sequence(encodeTime(options.notBefore), encodeTime(options.notAfter)),
-    encodeName(options.subject),
-    exportSpki(options.publicKey),
-    tagged(3, sequence(...encodeExtensions(options))),
+    authority === undefined ? encodeName(subject) : readSubject(authority.pem),
+    // Begins an hour ago, for clocks that are late.
+    sequence(encodeTime(new Date((now - 3_600) * 1_000)), encodeTime(new Date(end))),
+    encodeName(subject),
+    exportSpki(key),
+    tagged(3, sequence(...encodeExtensions(options, key, signingKey))),
   );
-  return signToPem('CERTIFICATE', tbs, options.signingKey);
+  return {
+    pem: signToPem('CERTIFICATE', tbs, signingKey),
+    keyPem: key.export({ type: 'pkcs8', format: 'pem' }),
+  };
 }
 
-function encodeExtensions({ use, publicKey, signingKey, names = [] }: CertificateOptions): Buffer[] {
+function encodeExtensions(
+  { use, hosts = [], email }: CertificateOptions,
+  publicKey: KeyObject,
+  signingKey: KeyObject,
+): Buffer[] {
   const isCa = use === 'ca';
+  const names = [...hosts.map(encodeHost), ...(email === undefined ? [] : [element(0x81, Buffer.from(email))])];
   return [
     // §4.2.1.9: a CA with path length 0, or not a CA.
     encodeExtension('551d13', true, isCa ? sequence(TRUE, integer(Buffer.of(0))) : sequence()),
@@ -147,10 +77,23 @@ function encodeExtensions({ use, publicKey, signingKey, names = [] }: Certificat
     encodeExtension('551d0f', true, isCa ? bitString(Buffer.of(0x06), 1) : bitString(Buffer.of(0x80), 7)),
     // §4.2.1.12: serverAuth or clientAuth.
     ...(isCa ? [] : [encodeExtension('551d25', false, sequence(oid(`2b0601050507030${use === 'server' ? 1 : 2}`)))]),
-    ...(names.length === 0 ? [] : [encodeExtension('551d11', false, sequence(...names.map(encodeAlternativeName)))]),
+    ...(names.length === 0 ? [] : [encodeExtension('551d11', false, sequence(...names))]),
     ...(isCa ? [] : [encodeKeyReference(signingKey)]),
     encodeExtension('551d0e', false, octetString(computeKeyId(publicKey))),
   ];
+}
+
+/** §4.2.1.6: a DNS name, or 4 or 16 bytes of an IP address. */
+function encodeHost(host: string): Buffer {
+  if (isIP(host) === 0) return element(0x82, Buffer.from(host));
+  if (isIP(host) === 4) return element(0x87, Buffer.from(host.split('.').map(Number)));
+  // The parser of URLs replaces an IPv4 address at the end, and leaves at most one `::`.
+  const [head = '', tail] = new URL(`http://[${host}]`).hostname.slice(1, -1).split('::');
+  const parse = (text = ''): number[] =>
+    text === '' ? [] : text.split(':').map((group) => Number.parseInt(group, 16));
+  const [first, last] = [parse(head), parse(tail)];
+  const groups = [...first, ...Array<number>(8 - first.length - last.length).fill(0), ...last];
+  return element(0x87, Buffer.from(groups.flatMap((group) => [group >> 8, group & 0xff])));
 }
 
 const ATTRIBUTES = { commonName: '550403', organization: '55040a' } as const;
@@ -161,11 +104,6 @@ const encodeName = (parts: readonly NamePart[]): Buffer =>
       element(0x31, sequence(oid(ATTRIBUTES[attribute]), element(0x0c, Buffer.from(value)))),
     ),
   );
-
-function encodeAlternativeName(name: AlternativeName): Buffer {
-  if ('dns' in name) return element(0x82, Buffer.from(name.dns));
-  return 'email' in name ? element(0x81, Buffer.from(name.email)) : element(0x87, name.ip);
-}
 
 /** What certificates and revocation lists (RFC 5280) have in common. ECDSA with P-256 and SHA-256 only. */
 export const sequence = (...parts: readonly Buffer[]): Buffer => element(TAG.sequence, ...parts);
