@@ -1,10 +1,8 @@
 import type { z } from 'zod';
-import { parseScope } from '../domain/scope.ts';
 import { findClosestName } from '../lib/closest-name.ts';
 import { isSecret, type KnownSetting, listAllNames, settingAt, type ValueType } from './known-settings.ts';
 import { type Finding, formatValue, type RawSettings } from './raw-settings.ts';
 import { describeType, formatPath, getAt, isObject, type SettingPath, type Tree } from './setting-path.ts';
-import { SCOPE_FORM } from './units.ts';
 
 type Issue = z.core.$ZodIssue;
 
@@ -51,7 +49,7 @@ function convertIssue(raw: RawSettings, issue: Issue, parentPath: SettingPath): 
       return report(`must be at most ${issue.maximum}${actual}`);
     case 'invalid_value': {
       const allowed = issue.values.map(String);
-      const closest = typeof value === 'string' ? findMeantValue(value, allowed) : undefined;
+      const closest = typeof value === 'string' ? findClosestName(value, allowed) : undefined;
       const hint = closest === undefined || allowed.length < 2 ? '' : `; did you mean ${closest}?`;
       if (value === undefined) return report(`is missing; it must be ${formatAlternatives(allowed)}`);
       // `public: no`: only true is possible.
@@ -91,9 +89,7 @@ function findRemedy(raw: RawSettings, path: SettingPath): string | undefined {
 }
 
 const addRemedy = (finding: Finding, remedy: string | undefined): Finding =>
-  remedy === undefined
-    ? finding
-    : { ...finding, message: `${finding.message.replace(SCOPE_FORM, '')}; ${remedy}`, showsLine: true };
+  remedy === undefined ? finding : { ...finding, message: `${finding.message}; ${remedy}`, showsLine: true };
 
 const formatAlternatives = (options: readonly string[]): string =>
   options.length < 2 ? options.join('') : `${options.slice(0, -1).join(', ')} or ${options.at(-1)}`;
@@ -136,85 +132,50 @@ function describeNameRule(issues: readonly { readonly message: string }[]): stri
   return rule && `it ${rule}`;
 }
 
-/** What to write instead of a value of the wrong type or form, if that is evident. */
-export function suggestRemedy(setting: KnownSetting, value: Tree | undefined): string | undefined {
-  const { titles } = setting;
-  if (titles.has('scope')) return suggestScopeRemedy(value);
-  if (titles.has('duration')) return suggestDuration(value);
-  if (typeof value === 'string') return suggestForText(setting, value);
-  if (Array.isArray(value)) return suggestForList(setting);
-  if (isObject(value)) return suggestForGroup(setting);
-  if (typeof value === 'number' || typeof value === 'boolean') return suggestForScalar(setting, value);
-  return undefined;
-}
-
 /** Longer values are not repeated. */
 const MAX_QUOTED = 120;
 
-/** The only type of a setting. */
-const isOnly = ({ types }: KnownSetting, type: ValueType): boolean => types.size === 1 && types.has(type);
-
-function suggestForText(setting: KnownSetting, text: string): string | undefined {
-  if (isOnly(setting, 'boolean')) {
-    if (/^(?:yes|on|y|true|enabled?)$/i.test(text)) return 'write true';
-    if (/^(?:no|off|n|false|disabled?)$/i.test(text)) return 'write false';
-    return undefined;
+/** What to write instead of a value of the wrong type or form, if that is evident. */
+function suggestRemedy({ titles, types, items }: KnownSetting, value: Tree | undefined): string | undefined {
+  /** The only type of the setting. */
+  const isOnly = (type: ValueType): boolean => types.size === 1 && types.has(type);
+  if (value === undefined || value === null) return undefined;
+  const text = String(value);
+  if (titles.has('scope'))
+    return Array.isArray(value)
+      ? 'write one string, and separate resources with ; as in files:read;reports:read'
+      : undefined;
+  if (titles.has('duration')) return /^\d{1,9}$/.test(text) ? `add the unit: write ${text}s for seconds` : undefined;
+  if (Array.isArray(value)) {
+    if (isOnly('object'))
+      return 'remove the dashes: each of its settings is a line `name: value`, indented below its name';
+    return isOnly('string') ? 'write a single value; if the value itself begins with [, put it in quotes' : undefined;
   }
-  if (isOnly(setting, 'number')) return /^\d+$/.test(text) ? 'write it without quotes' : undefined;
-  if (isOnly(setting, 'array')) return suggestList(setting.items?.values ?? [], text);
-  if (isOnly(setting, 'object')) {
-    const name = /^([A-Za-z][\w-]*):\S/.exec(text)?.[1];
-    return name !== undefined && listAllNames().has(name)
-      ? `there is no space after the colon of \`${name}\`; write \`${name}: \` and then the value`
-      : 'write its settings in the lines below, indented, each as `name: value`';
+  if (isObject(value)) {
+    if (types.has('array') && !types.has('object')) return 'begin each entry with a dash and a space: `- `';
+    return isOnly('string') ? 'write a single value; if the value itself begins with {, put it in quotes' : undefined;
   }
-  return undefined;
-}
-
-/** Names of OAuth grant types, and of other products, for the values of `grants`. */
-const GRANT_TYPE_NAMES: readonly (readonly [name: RegExp, value: string])[] = [
-  [/client.?credentials|client.?secret/i, 'client'],
-  [/authori[sz]ation.?code|pkce/i, 'code'],
-  [/device.?(?:code|flow|authori[sz]ation)/i, 'device'],
-  [/token.?exchange|jwt.?bearer/i, 'exchange'],
-  [/mtls|tls.?client|x509/i, 'certificate'],
-];
-
-/** The allowed value that is spelled alike, or means the same. */
-export function findMeantValue(text: string, allowed: readonly string[]): string | undefined {
-  const synonym = GRANT_TYPE_NAMES.find(([name, value]) => allowed.includes(value) && name.test(text));
-  return findClosestName(text, allowed) ?? synonym?.[1];
+  if (isOnly('string')) return typeof value === 'string' ? undefined : `put it in quotes: "${text}"`;
+  if (isOnly('number')) return typeof value === 'string' && /^\d+$/.test(text) ? 'write it without quotes' : undefined;
+  if (isOnly('array')) return suggestList(items?.values ?? [], text);
+  if (isOnly('boolean') && typeof value !== 'boolean') {
+    if (/^(?:yes|on|y|true|enabled?|1)$/i.test(text)) return 'write true';
+    return /^(?:no|off|n|false|disabled?|0)$/i.test(text) ? 'write false' : undefined;
+  }
+  if (!isOnly('object') || typeof value !== 'string') return undefined;
+  const name = /^([A-Za-z][\w-]*):\S/.exec(text)?.[1];
+  return name !== undefined && listAllNames().has(name)
+    ? `there is no space after the colon of \`${name}\`; write \`${name}: \` and then the value`
+    : 'write its settings in the lines below, indented, each as `name: value`';
 }
 
 function suggestList(allowed: readonly string[], text: string): string {
   const words = text.length > MAX_QUOTED ? ['a', 'b'] : splitValues(text);
   if (allowed.length === 0) return `write a list: [${words.join(', ')}]`;
-  const values = words.map((word) => (allowed.includes(word) ? word : findMeantValue(word, allowed)));
+  const values = words.map((word) => findClosestName(word, allowed));
   return values.includes(undefined)
     ? `write a list with some of these: ${allowed.join(', ')}`
     : `write a list: [${values.join(', ')}]`;
-}
-
-function suggestForList(setting: KnownSetting): string | undefined {
-  if (isOnly(setting, 'object'))
-    return 'remove the dashes: each of its settings is a line `name: value`, indented below its name';
-  return isOnly(setting, 'string')
-    ? 'write a single value; if the value itself begins with [, put it in quotes'
-    : undefined;
-}
-
-function suggestForGroup(setting: KnownSetting): string | undefined {
-  if (setting.types.has('array') && !setting.types.has('object'))
-    return 'begin each entry with a dash and a space: `- `';
-  return isOnly(setting, 'string')
-    ? 'write a single value; if the value itself begins with {, put it in quotes'
-    : undefined;
-}
-
-function suggestForScalar(setting: KnownSetting, value: number | boolean): string | undefined {
-  if (isOnly(setting, 'string')) return `put it in quotes: "${value}"`;
-  if (isOnly(setting, 'boolean')) return value === 1 ? 'write true' : value === 0 ? 'write false' : undefined;
-  return isOnly(setting, 'array') ? `write a list: [${value}]` : undefined;
 }
 
 const splitValues = (text: string): string[] =>
@@ -222,41 +183,3 @@ const splitValues = (text: string): string[] =>
     .split(/[\s,;|]+/)
     .filter((word) => word !== '')
     .map((word) => (/^[A-Za-z0-9/][\w./-]*$/.test(word) ? word : JSON.stringify(word)));
-
-const DURATION_WORDS: readonly (readonly [RegExp, string])[] = [
-  [/^(?:ms|millis?|milliseconds?)$/i, 'ms'],
-  [/^(?:s|secs?|seconds?)$/i, 's'],
-  [/^(?:m|mins?|minutes?)$/i, 'm'],
-  [/^(?:h|hrs?|hours?)$/i, 'h'],
-  [/^(?:d|days?)$/i, 'd'],
-];
-
-function suggestDuration(value: Tree | undefined): string | undefined {
-  if (typeof value === 'number') return `add the unit: write ${value}s for seconds`;
-  if (typeof value !== 'string') return undefined;
-  if (/^\d{1,9}$/.test(value)) return `add the unit: write ${value}s for seconds`;
-  const [, count, word = ''] = /^(\d{1,9})\s*([a-z]+)$/i.exec(value.trim()) ?? [];
-  const unit = DURATION_WORDS.find(([pattern]) => pattern.test(word))?.[1];
-  return unit === undefined || `${count}${unit}` === value ? undefined : `write ${count}${unit}`;
-}
-
-function suggestScopeRemedy(value: Tree | undefined): string | undefined {
-  if (Array.isArray(value)) return 'write one string, and separate resources with ; as in files:read;reports:read';
-  if (typeof value !== 'string' || value.length > MAX_QUOTED) return undefined;
-  const scope = normalizeScope(value);
-  return scope === undefined || scope === value
-    ? undefined
-    : `separate resources with ; or one space, and permissions with a comma without spaces: ${scope}`;
-}
-
-/** The scope that was meant, if only separators or the letter case of permissions are wrong. */
-function normalizeScope(text: string): string | undefined {
-  const normalized = text
-    .trim()
-    // What is followed by `resource:` separates resources.
-    .replace(/[\s,;|+&]+(?=[A-Za-z][\w.-]*:)/g, ';')
-    .replace(/\s*[,|+&]\s*/g, ',')
-    .replace(/\s*;\s*|\s+/g, ';')
-    .replace(/:[^;]*/g, (permissions) => permissions.toLowerCase());
-  return parseScope(normalized).ok ? normalized : undefined;
-}

@@ -183,7 +183,8 @@ type Explanation = readonly [error: RegExp, text: string | ((mistake: Mistake) =
 function explain(explanations: readonly Explanation[], issue: YamlIssue, mistake: Mistake): YamlProblem | undefined {
   for (const [error, text] of explanations) {
     if (!error.test(`${issue.code} ${issue.message}`)) continue;
-    const problem = typeof text === 'string' ? at(mistake, mistake.offset, text) : text(mistake);
+    const start = mistake.offset + mistake.text.slice(mistake.offset).search(/\S|$/);
+    const problem = typeof text === 'string' ? at(mistake, start, text) : text(mistake);
     if (problem !== undefined) return problem;
   }
   return undefined;
@@ -258,14 +259,9 @@ function explainReserved(mistake: Mistake): YamlProblem | undefined {
 }
 
 function explainDuplicateKey(mistake: Mistake): YamlProblem {
-  const { text, lines, line, offset, counter } = mistake;
+  const { text, offset } = mistake;
   const [, name = 'this setting'] = /^["']?([\w.-]{1,64})/.exec(text.slice(offset)) ?? [];
-  const start = `${' '.repeat(counter.linePos(offset).col - 1)}${name}:`;
-  const first = lines.findLastIndex(
-    (other, index) => index < line - 1 && other.replaceAll('- ', '  ').startsWith(start),
-  );
-  const where = first < 0 ? 'set twice' : `already set in line ${first + 1}`;
-  return at(mistake, offset, `\`${name}\` is ${where}; remove one of the two, or merge them`);
+  return at(mistake, offset, `\`${name}\` is set twice; remove one of the two, or merge them`);
 }
 
 function explainColonInValue({ lines, line }: Mistake): YamlProblem | undefined {
@@ -286,14 +282,7 @@ function explainColonInValue({ lines, line }: Mistake): YamlProblem | undefined 
 
 const CERTAIN: readonly Explanation[] = [
   [/^DUPLICATE_KEY/, explainDuplicateKey],
-  [
-    /^MULTIPLE_DOCS/,
-    ({ lines, line }) => ({
-      message: '--- begins a second document, but a configuration is a single one; remove this line',
-      line: lines.findIndex((text, index) => index > 0 && /^---(?:\s|$)/.test(text)) + 1 || line,
-      column: 1,
-    }),
-  ],
+  [/^MULTIPLE_DOCS/, '--- begins a second document, but a configuration is a single one; remove this line'],
   [/^/, explainTab],
   [/ Missing closing/, (mistake) => explainOpenQuote(mistake, 0)],
   [/^/, (mistake) => explainOpenQuote(mistake, 1)],
@@ -302,43 +291,10 @@ const CERTAIN: readonly Explanation[] = [
   [/ Nested mappings are not allowed/, explainColonInValue],
 ];
 
-const skipSpace = ({ text, offset }: Mistake): number => offset + text.slice(offset).search(/\S|$/);
-
-function explainMissingColon(mistake: Mistake): YamlProblem | undefined {
-  const { lines, line } = mistake;
-  const [, start = '', name = '', sign] =
-    /^(\s*(?:-\s+)*)([A-Za-z][\w.-]*)\s*(=|(?:#.*)?$)/.exec(lines[line - 1] ?? '') ?? [];
-  const column = start.length + name.length + 1;
-  if (sign === '=') return { message: `write \`${name}: \` with a colon and a space, not \`${name}=\``, line, column };
-  return listAllNames().has(name)
-    ? { message: `there is no colon after \`${name}\`; write \`${name}:\``, line, column }
-    : undefined;
-}
-
-function explainIndentation(mistake: Mistake): YamlProblem {
-  const { line, col } = mistake.counter.linePos(skipSpace(mistake));
-  const spaces = col === 2 ? '1 space' : `${col - 1} spaces`;
-  const message = `${nameLine(mistake.lines[line - 1])} is indented by ${spaces}, unlike the lines around it; align it with the lines of the same group`;
-  return { message, line, column: col };
-}
-
-function explainOpenBracket(closing: string, opening: string): (mistake: Mistake) => YamlProblem | undefined {
-  return (mistake) => {
-    let depth = 0;
-    for (let index = mistake.offset - 1; index >= 0; index -= 1) {
-      const char = mistake.text[index];
-      if (char === closing) depth += 1;
-      else if (char === opening) depth -= 1;
-      if (depth < 0) return at(mistake, index, `the ${opening} here is not closed; add ${closing}`);
-    }
-    return undefined;
-  };
-}
-
 /** These errors may also be the consequence of a mistake elsewhere. */
 const LIKELY: readonly Explanation[] = [
-  [/ must .*end with a \]/, explainOpenBracket(']', '[')],
-  [/ must .*end with a \}/, explainOpenBracket('}', '{')],
+  [/ must .*end with a \]/, 'a [ before this line is not closed; add ]'],
+  [/ must .*end with a \}/, 'a { before this line is not closed; add }'],
   [/ Missing , /, 'a comma is missing: separate what is in [ ] or { } with commas'],
   [
     / Unexpected block-seq-ind on same line/,
@@ -346,18 +302,12 @@ const LIKELY: readonly Explanation[] = [
   ],
   [
     / (?:A block sequence may not|Sequence item without|Unexpected seq-item-ind)/,
-    (mistake) =>
-      at(
-        mistake,
-        skipSpace(mistake),
-        'entries of a list and settings are mixed at one indentation; begin every entry with `- `, or indent what belongs to an entry',
-      ),
+    'entries of a list and settings are mixed at one indentation; begin every entry with `- `, or indent what belongs to an entry',
   ],
-  [/ Implicit map keys need|^MULTILINE_IMPLICIT_KEY/, explainMissingColon],
   [
     / Implicit map keys need|^MULTILINE_IMPLICIT_KEY/,
     'this line is neither `name: value` nor an entry of a list, which begins with `- `',
   ],
-  [/^BAD_INDENT/, explainIndentation],
+  [/^BAD_INDENT/, 'this line is indented unlike the lines around it; align it with the lines of the same group'],
   [/ at node end/, 'there is more text after this value; put the whole value in one pair of quotes'],
 ];

@@ -140,9 +140,6 @@ export interface Rate {
   readonly perSecond: number;
 }
 
-/** The end of the message about a malformed scope, unless there is a better remedy. */
-export const SCOPE_FORM = '; write resource:permission,permission;resource, or a space instead of ;';
-
 export const scope = z
   .string()
   .meta({ title: 'scope', examples: ['reports:read,write;files:read', 'reports:read files:read'] })
@@ -152,7 +149,7 @@ export const scope = z
     const where = parsed.refusal.reason === 'scope_malformed' ? ` (at character ${parsed.refusal.at + 1})` : '';
     context.addIssue({
       code: 'custom',
-      message: `not a scope: "${text}"${where}${SCOPE_FORM}`,
+      message: `not a scope: "${text}"${where}; write resource:permission,permission;resource, or a space instead of ;`,
     });
     return z.NEVER;
   });

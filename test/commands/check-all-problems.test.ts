@@ -135,22 +135,15 @@ test('warnings name setting and line', async () => {
   expect(stderr).toContain('warning: integrations[0].access: is empty, so this integration cannot be used (line 3)\n');
 });
 
-test('a terminal gets colours and wrapped lines; NO_COLOR, FORCE_COLOR and a pipe are respected', async () => {
+test('a terminal gets wrapped lines, and a pipe one line per problem', async () => {
   const file = join(testFolder(), 'gatehouse.yaml');
   writeFileSync(file, 'listen: { behindTls: yes }\nintegrations:\n  - { clientId: a, scope: "a:b, c:d" }\n');
-  const run = async (options: Parameters<typeof runCommand>[1]): Promise<string> =>
-    (await runCommand(['check', '-c', file], options)).stderr;
-  const terminal = { isErrorTerminal: true, errorColumns: 80 };
-  expect(await run({ ...terminal, env: { TERM: 'xterm' } })).toContain('\x1b[31m^\x1b[39m');
-  expect(await run({ env: { FORCE_COLOR: '1' } })).toContain('\x1b[1mlisten.behindTls\x1b[22m');
-  const plain = await run({ ...terminal, env: { TERM: 'xterm', NO_COLOR: '1' } });
-  expect(plain).not.toContain('\x1b');
-  expect(
-    plain.split('\n').filter((line) => line.length > 80 && !line.includes(file)),
-    plain,
-  ).toEqual([]);
-  expect(await run({ ...terminal, env: { TERM: 'xterm', FORCE_COLOR: '0' } })).not.toContain('\x1b');
-  expect(await run({ env: { TERM: 'xterm' } })).not.toContain('\x1b');
+  const listLongLines = async (options: Parameters<typeof runCommand>[1]): Promise<readonly string[]> =>
+    (await runCommand(['check', '-c', file], options)).stderr
+      .split('\n')
+      .filter((line) => line.length > 80 && !line.includes(file));
+  expect(await listLongLines({ isErrorTerminal: true, errorColumns: 80 })).toEqual([]);
+  expect(await listLongLines({ errorColumns: 80 })).not.toEqual([]);
 });
 
 test('users with SPIFFE IDs need the trust domain of their issuer', async () => {
