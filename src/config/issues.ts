@@ -140,7 +140,7 @@ function suggestRemedy({ titles, types, items }: KnownSetting, value: Tree | und
   /** The only type of the setting. */
   const isOnly = (type: ValueType): boolean => types.size === 1 && types.has(type);
   if (value === undefined || value === null) return undefined;
-  const text = String(value);
+  const text = typeof value === 'object' ? '' : String(value);
   if (titles.has('scope'))
     return Array.isArray(value)
       ? 'write one string, and separate resources with ; as in files:read;reports:read'
