@@ -46,12 +46,6 @@ export function parseClientDocument(clientId: string, json: unknown): ParsedDocu
     const problem = typeof uri === 'string' ? findRedirectUriProblem(uri) : 'is not a text';
     if (problem !== undefined) return fail(`an entry of redirect_uris ${problem}`);
   }
-  return {
-    ok: true,
-    document: {
-      clientId,
-      redirectUris: redirectUris as readonly string[],
-      ...(typeof name === 'string' && { name }),
-    },
-  };
+  const document: ClientDocument = { clientId, redirectUris, ...(typeof name === 'string' && { name }) };
+  return { ok: true, document };
 }

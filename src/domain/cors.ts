@@ -21,7 +21,8 @@ export const isAllowedOrigin = ({ origins }: CorsPolicy, origin: string | undefi
 
 /** Fields of all responses of a route, also of refusals, so that pages can read those. */
 export function corsFields(policy: CorsPolicy, origin: string | undefined): HeaderFields {
-  const vary = varyField(policy);
+  // The response to any origin is the same.
+  const vary: HeaderFields = policy.origins === 'any' ? {} : { Vary: 'Origin' };
   if (!isAllowedOrigin(policy, origin)) return vary;
   return {
     ...originFields(policy, origin),
@@ -48,6 +49,3 @@ const originFields = ({ origins, credentials }: CorsPolicy, origin = ''): Header
   'Access-Control-Allow-Origin': origins === 'any' ? '*' : origin,
   ...(credentials && origins !== 'any' && { 'Access-Control-Allow-Credentials': 'true' }),
 });
-
-/** Without Vary if the response is the same for all origins. */
-const varyField = ({ origins }: CorsPolicy): HeaderFields => (origins === 'any' ? {} : { Vary: 'Origin' });

@@ -83,15 +83,8 @@ export function confirm(
 ): Outcome<ConfirmedRequest> {
   if (request.state === 'confirmed' && request.identity === identity && now < request.expires) return ok(request);
   const decidable = checkDecidable(request, now);
-  return decidable.ok
-    ? ok({
-        ...decidable.value,
-        state: 'confirmed',
-        identity,
-        decidedAt: Math.floor(now),
-        ...known,
-      })
-    : decidable;
+  if (!decidable.ok) return decidable;
+  return ok({ ...decidable.value, state: 'confirmed', identity, decidedAt: Math.floor(now), ...known });
 }
 
 export function deny(request: DeviceRequest, now: Epoch): Outcome<DeviceRequest> {
@@ -105,11 +98,8 @@ export function recordFailedSignIn(request: DeviceRequest, now: Epoch): Outcome<
   const decidable = checkDecidable(request, now);
   if (!decidable.ok) return decidable;
   const failedSignIns = decidable.value.failedSignIns + 1;
-  return ok({
-    ...decidable.value,
-    failedSignIns,
-    state: failedSignIns >= MAX_FAILED_SIGN_INS ? 'closed' : 'pending',
-  });
+  const state = failedSignIns >= MAX_FAILED_SIGN_INS ? 'closed' : 'pending';
+  return ok({ ...decidable.value, failedSignIns, state });
 }
 
 /** Whether the device code can be exchanged for a grant. */

@@ -144,12 +144,10 @@ export function checkExchangeAllowed(
   scope: Scope,
 ): Outcome<Scope> {
   if (!integration.grants.has('exchange')) return refused({ reason: 'grant_type_not_allowed', grantType: 'exchange' });
-  if (entries.length === 0)
-    return refused({
-      reason: 'subject_not_allowed',
-      identity,
-      detail: describeExchangeMismatch(integration, presented),
-    });
+  if (entries.length === 0) {
+    const detail = describeExchangeMismatch(integration, presented);
+    return refused({ reason: 'subject_not_allowed', identity, detail });
+  }
   return checkScope(integration, getExchangeScope(integration, entries), scope);
 }
 

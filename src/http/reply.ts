@@ -18,13 +18,11 @@ const NO_STORE_HEADERS = {
   'x-content-type-options': 'nosniff',
 } as const;
 
-/** Short printable ASCII; other characters become question marks. */
-const toReasonPhrase = (text: string): string => text.replace(/[^\x20-\x7e]/g, '?').slice(0, 120);
-
 export const createJsonReply = ({ status, body, headers = {}, close = false, reason }: JsonResponse): Reply => ({
   status,
   headers: { ...NO_STORE_HEADERS, 'content-type': 'application/json; charset=utf-8', ...headers },
   body: JSON.stringify(body),
   close,
-  ...(reason !== undefined && { reasonPhrase: toReasonPhrase(reason) }),
+  // Short printable ASCII.
+  ...(reason !== undefined && { reasonPhrase: reason.replace(/[^\x20-\x7e]/g, '?').slice(0, 120) }),
 });

@@ -74,13 +74,8 @@ export function createHttpClient(options: HttpClientOptions): HttpClient {
       // The timeout covers loading undici, connecting and, through the signal, reading the body.
       const signal = AbortSignal.timeout(requestTimeoutMs);
       const [{ request }, dispatcher] = await Promise.all([import('undici'), getAgent()]);
-      const response = await request(url, {
-        method,
-        headers,
-        ...(body !== undefined && { body }),
-        dispatcher,
-        signal,
-      });
+      const content = body === undefined ? {} : { body };
+      const response = await request(url, { method, headers, ...content, dispatcher, signal });
       return { status: response.statusCode, headers: response.headers, body: response.body };
     },
     getAgent,
@@ -89,18 +84,13 @@ export function createHttpClient(options: HttpClientOptions): HttpClient {
   };
 }
 
+interface SingleRequest<T> extends HttpClientOptions {
+  readonly request?: HttpRequest;
+  readonly read: (response: HttpResponse) => Promise<T>;
+}
+
 /** One request over a connection of its own. */
-export async function sendOnce<T>(
-  url: URL,
-  {
-    read,
-    request,
-    ...options
-  }: HttpClientOptions & {
-    readonly request?: HttpRequest;
-    readonly read: (response: HttpResponse) => Promise<T>;
-  },
-): Promise<T> {
+export async function sendOnce<T>(url: URL, { read, request, ...options }: SingleRequest<T>): Promise<T> {
   const client = createHttpClient(options);
   try {
     return await read(await client.send(url, request));

@@ -67,18 +67,11 @@ export class RequestLimiter {
   readonly #hashSeed = randomInt(2 ** 31);
   #sweep = this.#buckets.values();
 
-  constructor(
-    rate: Rate,
-    options: {
-      readonly budget: BucketBudget;
-      readonly now: Epoch;
-      readonly reporter?: RequestReporter | undefined;
-    },
-  ) {
+  constructor(rate: Rate, budget: BucketBudget, now: Epoch, reporter?: RequestReporter) {
     this.rate = rate;
-    this.#budget = options.budget;
-    this.#reporter = options.reporter;
-    this.#origin = options.now;
+    this.#budget = budget;
+    this.#reporter = reporter;
+    this.#origin = now;
     this.#fillTime = rate.burst / rate.perSecond;
     this.#interval = 1 / rate.perSecond;
   }
@@ -150,7 +143,7 @@ export class RequestLimiter {
       this.#dropFull(time, SWEEP_STEPS_WITHOUT_SPACE);
       if (!this.#budget.hasSpaceFor(this.#buckets.size)) return this.#getOverflowBucket(key, time);
     }
-    const bucket: RequestBucket = { key, fullAt: time, ownFullAt: time, unreported: 0, reporting: 0 };
+    const bucket = createBucket(key, time);
     this.#buckets.set(key, bucket);
     this.#budget.used += 1;
     return bucket;
@@ -172,15 +165,17 @@ export class RequestLimiter {
   #getOverflowBucket(key: string, time: number): RequestBucket {
     this.overflowed += 1;
     const index = hashText(key, this.#hashSeed) % OVERFLOW_BUCKETS;
-    return (this.#overflow[index] ??= {
-      key: undefined,
-      fullAt: time,
-      ownFullAt: time,
-      unreported: 0,
-      reporting: 0,
-    });
+    return (this.#overflow[index] ??= createBucket(undefined, time));
   }
 }
+
+const createBucket = (key: string | undefined, time: number): RequestBucket => ({
+  key,
+  fullAt: time,
+  ownFullAt: time,
+  unreported: 0,
+  reporting: 0,
+});
 
 /** FNV-1a with a secret start, so that a client cannot choose the bucket that it shares. */
 function hashText(text: string, seed: number): number {

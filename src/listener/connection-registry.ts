@@ -5,14 +5,11 @@ import { normalizeAddress } from './client-address.ts';
 import type { PrereadResult } from './connection-preread.ts';
 import type { ClientConnection } from './listener-options.ts';
 
-/** The source in a PROXY header; undefined if it names none (UNKNOWN, LOCAL). */
-interface ProxySource {
-  readonly address: string | undefined;
-}
-
 interface AcceptedConnection {
   readonly account: ConnectionAccount;
-  source?: ProxySource;
+  readonly socket?: Socket;
+  /** The source in a PROXY header; undefined if it names none (UNKNOWN, LOCAL). */
+  source?: { readonly address: string | undefined };
 }
 
 /** The TCP connection has been closed meanwhile: nothing is counted any more. */
@@ -59,7 +56,7 @@ export class ConnectionRegistry {
       return 'rejected';
     }
     const key = getEndpointsKey(socket);
-    const accepted: AcceptedConnection = { account };
+    const accepted: AcceptedConnection = { account, socket };
     this.#accepted.set(key, accepted);
     this.#add(account);
     socket.once('close', () => {
@@ -141,6 +138,11 @@ export class ConnectionRegistry {
       else if (isIdle) authorized ??= connection;
     }
     return busy ?? (largest === newcomer ? undefined : authorized);
+  }
+
+  /** The TCP socket below a TLS socket. Undefined in a limited handshake, whose TLS socket has no addresses yet. */
+  getTcpSocket(tlsSocket: TLSSocket): Socket | undefined {
+    return this.#accepted.get(getEndpointsKey(tlsSocket))?.socket;
   }
 
   /** The network of an accepted TCP connection. */

@@ -27,7 +27,6 @@ import {
   type TlsContextOptions,
 } from './listener-options.ts';
 import { stopReadingWhilePaused } from './node-quirks/sockets.ts';
-import { respondToPlainHttp } from './plain-http-response.ts';
 import { deriveSessionIdContext, deriveTicketKeys, TICKET_SECONDS } from './session-tickets.ts';
 import { turnQueue } from './turn-queue.ts';
 
@@ -207,8 +206,9 @@ export class PublicListener {
       handshakeTimeout: HANDSHAKE_SECONDS * 1_000,
     });
     this.#tlsServers.set(server, certificateRequested);
-    respondToPlainHttp(server);
     server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: TLSSocket) => {
+      // OpenSSL recognizes a request by its method. Written at once: nothing else is in the send buffer.
+      if (error.code === 'ERR_SSL_HTTP_REQUEST') this.#registry.getTcpSocket(socket)?.end(PLAIN_HTTP_RESPONSE);
       onRejected?.('handshake');
       log.debug('tls_handshake_failed', { code: error.code ?? error.message, peer: socket.remoteAddress });
       // Node does not destroy the socket when the handshake times out.
@@ -245,12 +245,14 @@ export class PublicListener {
 
   #describe(socket: Socket, certificateRequested: boolean): ClientConnection {
     const hosts = this.#certificateHosts;
+    const isCertificateHost = (host: string): boolean =>
+      hosts?.has(normalizeServerName(host.trim().replace(/:\d*$/, ''))) === true;
     return {
       socket,
       ...this.#registry.describe(socket),
       encrypted: this.#options.tls !== undefined,
       certificate: certificateRequested ? createCertificateReader(socket) : () => undefined,
-      isMisdirected: certificateRequested || hosts === undefined ? undefined : (host) => includesHost(host, hosts),
+      isMisdirected: certificateRequested || hosts === undefined ? undefined : isCertificateHost,
     };
   }
 
@@ -260,8 +262,8 @@ export class PublicListener {
   }
 }
 
-const includesHost = (host: string, hosts: ReadonlySet<string>): boolean =>
-  hosts.has(normalizeServerName(host.trim().replace(/:\d*$/, '')));
+const PLAIN_HTTP_TEXT = 'This port expects TLS: use https:// in the URL.\n';
+const PLAIN_HTTP_RESPONSE = `HTTP/1.1 400 Bad Request\r\nConnection: close\r\nCache-Control: no-store\r\nContent-Type: text/plain\r\nContent-Length: ${PLAIN_HTTP_TEXT.length}\r\n\r\n${PLAIN_HTTP_TEXT}`;
 
 /** Processor time of a full handshake. */
 const HANDSHAKE_MS = 1.5;

@@ -122,7 +122,8 @@ function createDecisionCounters(registry: Registry): (decision: string, reason: 
     if (byReason === undefined) decisions.set(decision, (byReason = new Map()));
     const existing = byReason.get(reason);
     if (existing !== undefined) return existing;
-    const code = parseReasonCode(reason);
+    // `malformed: an encoded slash` and `no_rule (…)` have details; the first word is the reason.
+    const [code = 'other'] = /^[a-z][a-z0-9_]{0,63}/.exec(reason) ?? [];
     const counter = registry.counter('gatehouse_auth_decisions_total', decision, code);
     // Reasons with a detail are not cached: there may be many of them.
     if (code === reason && reasons < MAX_REASONS) {
@@ -152,10 +153,4 @@ function createUpstreamMetrics(registry: Registry, name: string) {
       errors[kind].value += 1;
     },
   };
-}
-
-/** `malformed: an encoded slash` and `no_rule (…)` have details; the first word is the reason. */
-function parseReasonCode(reason: string): string {
-  const [code = ''] = /^[a-z][a-z0-9_]{0,63}/.exec(reason) ?? [];
-  return code === '' ? 'other' : code;
 }

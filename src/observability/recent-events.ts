@@ -82,18 +82,19 @@ export function createRecentEvents(now: () => number) {
 
 /** Combines the results of several processes. */
 export const mergeRecentEvents = (results: readonly RecentEventsResult[], limit: number): RecentEventsResult => ({
-  refusals: takeNewest(
-    results.flatMap(({ refusals }) => refusals),
-    limit,
-  ),
-  audit: takeNewest(
-    results.flatMap(({ audit }) => audit),
-    limit,
-  ),
+  refusals: takeNewest(limit, results, ({ refusals }) => refusals),
+  audit: takeNewest(limit, results, ({ audit }) => audit),
 });
 
-const takeNewest = <T extends { readonly time: number }>(events: readonly T[], limit: number): readonly T[] =>
-  events.toSorted((a, b) => b.time - a.time).slice(0, limit);
+const takeNewest = <T extends { readonly time: number }>(
+  limit: number,
+  results: readonly RecentEventsResult[],
+  select: (result: RecentEventsResult) => readonly T[],
+): readonly T[] =>
+  results
+    .flatMap(select)
+    .toSorted((a, b) => b.time - a.time)
+    .slice(0, limit);
 
 const RECORDED_DECISIONS: ReadonlySet<string> = new Set(['refused', 'would_refuse', 'failed']);
 
@@ -110,7 +111,7 @@ function createRefusal(record: RequestRecord, time: number, hidden: ReadonlySet<
     method: copyText(record.method ?? '', MAX_METHOD),
     status: record.status,
     decision: record.decision ?? '',
-    ...optional('path', getPath(record.url), MAX_PATH),
+    ...optional('path', record.url?.split('?', 1)[0], MAX_PATH),
     ...optional('from', record.clientAddress),
     ...optional('rule', record.rule),
     ...optional('reason', record.reason),
@@ -122,8 +123,6 @@ function createRefusal(record: RequestRecord, time: number, hidden: ReadonlySet<
     ...optional('original', record.originalRequest, MAX_PATH),
   };
 }
-
-const getPath = (url: string | undefined): string | undefined => url?.split('?', 1)[0];
 
 /** A copy: a slice would keep the whole request target in memory. */
 const copyText = (text: string, max: number): string => flattenString(redactStart(text, max));

@@ -98,10 +98,8 @@ export function openTracer(options: TracerOptions) {
 }
 
 /** By the last 52 bits of the trace id, so that all replicas decide the same. */
-function isSampledByRatio(traceId: string, ratio: number): boolean {
-  if (ratio >= 1) return true;
-  return Number.parseInt(traceId.slice(19), 16) < ratio * 2 ** 52;
-}
+const isSampledByRatio = (traceId: string, ratio: number): boolean =>
+  ratio >= 1 || Number.parseInt(traceId.slice(19), 16) < ratio * 2 ** 52;
 
 interface Attribute {
   readonly key: string;

@@ -3,7 +3,7 @@ import { isAllowedOrigin } from '../domain/cors.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { RequestTarget } from '../domain/request-target.ts';
 import type { BodySink, Downstream, RequestHandler } from '../http/downstream.ts';
-import { getHeaderValues, getSingleHeader } from '../http/raw-headers.ts';
+import { formatFields, getHeaderValues, getSingleHeader } from '../http/raw-headers.ts';
 import type { Reply } from '../http/reply.ts';
 import type { CompletedRequest, RequestNotes, RequestOutcome } from '../http/request-context.ts';
 import { checkMethod, type HttpVersion, METHODS_WITH_BODY, type RequestHead } from '../http/request-head.ts';
@@ -451,7 +451,7 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
     forwarded.id = this.id;
     forwarded.method = this.request.method;
     forwarded.path = getUpstreamPath(rule, target);
-    forwarded.fields = assertion.length === 0 ? text : text + formatAssertion(assertion);
+    forwarded.fields = assertion.length === 0 ? text : text + formatFields(assertion);
     forwarded.host = target.authority ?? head.host;
     forwarded.rawHeaders = head.rawHeaders;
     forwarded.shareKey = caller?.bearer.identity ?? this.#getNetworkKey();
@@ -567,5 +567,3 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
     return this.#networkKey;
   }
 }
-
-const formatAssertion = ([name, value]: readonly string[]): string => `${name}: ${value}\r\n`;

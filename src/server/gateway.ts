@@ -65,8 +65,6 @@ interface ActiveConfig {
   recordRequest: RequestRecorder;
 }
 
-const systemClock = (): number => Date.now() / 1_000;
-
 export const openGateway = async (options: GatewayOptions): Promise<Gateway> => new Gateway(await openParts(options));
 
 type GatewayParts = Awaited<ReturnType<typeof openParts>>;
@@ -112,7 +110,8 @@ async function openParts(options: GatewayOptions) {
 
 /** Opens what is opened once per process, before the first configuration is built. */
 async function openFoundation(options: GatewayOptions, resources: AsyncDisposableStack) {
-  const { settings, now = systemClock, role = 'standalone', eventLoop, metrics = createMetrics() } = options;
+  const { settings, role = 'standalone', eventLoop, metrics = createMetrics() } = options;
+  const { now = () => Date.now() / 1_000 } = options;
   const isOverloaded = (): boolean => eventLoop?.isOverloaded() === true;
   const recentEvents = settings.admin.console.enabled ? createRecentEvents(now) : undefined;
   const { log, audit, tracer, ...observability } = await openObservability(

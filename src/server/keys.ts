@@ -83,9 +83,6 @@ export async function openCheckedKeyring(settings: Settings, store: Store, now: 
 export const listKeyWarnings = (settings: Settings, file: KeyringFile): string[] =>
   findEarlyRetirements(file, getLongestGrantLifetime(settings)).map((warning) => `${settings.keys.file}: ${warning}`);
 
-const formatFingerprint = (fingerprint: string, retireAt: Epoch): string =>
-  `${fingerprint} ${Number.isFinite(retireAt) ? retireAt : 'never'}`;
-
 /**
  * Compares the keys with the fingerprints in the store, and records new ones there. With other keys than those of the
  * stored grants, every refresh would fail as if the client were at fault.
@@ -94,7 +91,7 @@ export async function recordKeys(settings: Settings, store: Store, keyring: Keyr
   const current = Object.fromEntries(
     [...keyring.fingerprints].map(([kid, { fingerprint, retireAt }]) => [
       kid,
-      formatFingerprint(fingerprint, retireAt),
+      `${fingerprint} ${Number.isFinite(retireAt) ? retireAt : 'never'}`,
     ]),
   );
   for (let attempts = 0; attempts < 16; attempts += 1) {

@@ -1,3 +1,4 @@
+import type { Settings } from '../config/schema.ts';
 import type { AccessRule } from '../domain/access-rule.ts';
 import type { Epoch } from '../domain/epoch.ts';
 import type { RouteLimit } from '../domain/route-limit.ts';
@@ -23,10 +24,7 @@ interface QuotaRegistryOptions {
   readonly maxBuckets?: number;
 }
 
-interface QuotaSettings {
-  readonly shared: boolean;
-  readonly rateLimitHeaders: boolean;
-}
+type QuotaSettings = Pick<Settings['limits'], 'shared' | 'rateLimitHeaders'>;
 
 /** The limits of routes, whose counts survive a reload while some configuration uses them. */
 export class QuotaRegistry {
@@ -75,7 +73,7 @@ export class QuotaRegistry {
 
   #open(name: string, { rate }: RouteLimit, isShared: boolean): OpenedResource<RequestLimiter> {
     const reporter = isShared ? this.#reporter : undefined;
-    const limiter = new RequestLimiter(rate, { budget: this.#budget, now: this.#options.now(), reporter });
+    const limiter = new RequestLimiter(rate, this.#budget, this.#options.now(), reporter);
     reporter?.register(limiter, name);
     return {
       resource: limiter,
@@ -93,9 +91,7 @@ function nameLimiter({ host, methods, pattern }: AccessRule, limit: RouteLimit, 
   return JSON.stringify([route, limit, isShared]);
 }
 
-interface ReporterOptions extends QuotaRegistryOptions {
-  readonly shared: SharedLimits;
-}
+type ReporterOptions = QuotaRegistryOptions & { readonly shared: SharedLimits };
 
 /** Reports the requests of this process to the shared state in the background, and applies the levels it returns. */
 class SharedCountReporter implements RequestReporter {

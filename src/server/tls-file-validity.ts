@@ -20,7 +20,7 @@ export function checkTlsFileValidity(settings: Settings, now: Epoch): ValidityMe
   return mergeValidity(
     listUsedFiles(settings).flatMap(({ path, file }) => {
       const setting = formatPath(path);
-      const consequence = findConsequence(setting);
+      const consequence = CONSEQUENCES.find(([pattern]) => pattern.test(setting))?.[1];
       if (consequence === undefined) return [];
       const periods = periodsByFile.get(file) ?? readPeriods(file, now);
       periodsByFile.set(file, periods);
@@ -56,6 +56,3 @@ const CONSEQUENCES: readonly (readonly [RegExp, string | undefined])[] = [
   [/(?:\.ca|Ca)$/, 'connections to servers with certificates of this CA fail'],
   [/\.certificate$/, 'the server may refuse connections'],
 ];
-
-const findConsequence = (setting: string): string | undefined =>
-  CONSEQUENCES.find(([pattern]) => pattern.test(setting))?.[1];

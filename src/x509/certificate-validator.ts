@@ -18,6 +18,7 @@ import { getCertificateName, hasDifferingNames } from './certificate-name.ts';
 import type { CrlSet } from './crl-set.ts';
 import type { OcspResponder, OcspStatus } from './ocsp-responder.ts';
 import { findKeyWeakness, getSignatureScheme, verifySignature } from './signature.ts';
+import { isValidAt } from './validity.ts';
 
 /** A certificate that passed every check, and the name it is mapped to. */
 export interface ValidatedCertificate {
@@ -226,9 +227,8 @@ function validateAt(
   now: Epoch,
   { crls, requireCrl, asciiNames, ocsp }: ValidatorOptions,
 ): Outcome<ValidatedCertificate> {
-  const isCurrent = ({ notBefore, notAfter }: CertificateFacts): boolean => now >= notBefore && now <= notAfter;
-  if (!isCurrent(facts)) return refused({ reason: 'certificate_outside_validity' });
-  const issuer = issuers.find((one) => isCurrent(one.facts) && mayIssueClientCertificates(one));
+  if (!isValidAt(facts, now)) return refused({ reason: 'certificate_outside_validity' });
+  const issuer = issuers.find((one) => isValidAt(one.facts, now) && mayIssueClientCertificates(one));
   if (issuer === undefined) return refused({ reason: 'certificate_issuer_not_approved' });
 
   switch (crls.getStatus(issuer.keyFingerprint, facts.serial, now)) {

@@ -59,10 +59,7 @@ export function createCrlFiles() {
     },
     /** The lists in bytes that were fetched from a URL. Rejects with an `Error` that says what is wrong with them. */
     async parse(url: string, bytes: Buffer, issuers: readonly ApprovedIssuer[]): Promise<readonly Crl[]> {
-      const task: CrlReadTask = {
-        files: [{ file: url, bytes }],
-        issuers: listIssuerCertificates(issuers),
-      };
+      const task: CrlReadTask = { files: [{ file: url, bytes }], issuers: listIssuerCertificates(issuers) };
       const [result] = bytes.length <= SMALL_BYTES ? readCrlFiles(task) : await readInWorker(task, workers);
       if (result?.kind === 'parsed') return result.lists;
       throw new Error(result?.kind === 'unusable' ? result.problem : 'could not be parsed');

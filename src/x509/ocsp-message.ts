@@ -18,6 +18,7 @@ import {
   writeElement,
 } from './der.ts';
 import { findKeyWeakness, getSignatureScheme, type SignedStructure, verifySignature } from './signature.ts';
+import { isValidAt } from './validity.ts';
 
 /** The certificate whose status is requested. */
 export interface OcspSubject {
@@ -188,8 +189,7 @@ function mayRespond(facts: CertificateFacts, key: KeyObject, issuer: ApprovedIss
     facts.extendedKeyUsage?.has(OCSP_SIGNING) === true &&
     facts.keyUsage?.has(KEY_USAGE.digitalSignature) !== false &&
     facts.unknownCritical.length === 0 &&
-    now >= facts.notBefore &&
-    now <= facts.notAfter &&
+    isValidAt(facts, now) &&
     findKeyWeakness(key) === undefined &&
     scheme !== undefined &&
     verifySignature(facts.signed, scheme, issuer.key)

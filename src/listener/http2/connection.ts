@@ -326,7 +326,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   onTimeout(): void {
     if (this.#state === 'announced') return this.#drain();
-    if (this.#partialSection !== undefined) return this.#fail(ErrorCode.enhanceYourCalm);
+    if (this.#partialSection !== undefined) return this.fail(ErrorCode.enhanceYourCalm);
     if (this.#streams.size > 0) return;
     if (this.#state !== 'open' || this.#shutdown === 'none') this.closeBusy();
     else if (this.#pingsInFlight > 0) this.#drainUnread();
@@ -335,7 +335,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   onInternalError(error: unknown): void {
     this.#options.onInternalError(error);
-    this.#fail(ErrorCode.internalError);
+    this.fail(ErrorCode.internalError);
   }
 
   #guard(handle: () => void): void {
@@ -388,12 +388,8 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     for (const stream of this.#streams.list()) stream.closeByPeer();
   }
 
-  onConnectionError(code: ErrorCode): void {
-    this.#fail(code);
-  }
-
   /** An error of the connection (RFC 9113 §5.4.1). */
-  #fail(code: ErrorCode): void {
+  fail(code: ErrorCode): void {
     if (this.#state === 'closed') return;
     this.#state = 'closed';
     this.writer.goaway(this.#lastStreamId, code);
@@ -404,7 +400,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   #closeForAbuse(reason: string): void {
     if (this.#state === 'closed') return;
     this.#options.onAbuse(reason);
-    this.#fail(ErrorCode.enhanceYourCalm);
+    this.fail(ErrorCode.enhanceYourCalm);
   }
 
   #countUnproductive(): void {
@@ -489,7 +485,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   onFrame(type: number, flags: number, id: number, bytes: Buffer, start: number, end: number): void {
     const section = this.#partialSection;
     if (section !== undefined && (type !== FrameType.continuation || id !== section.streamId))
-      return this.#fail(ErrorCode.protocolError);
+      return this.fail(ErrorCode.protocolError);
     switch (type) {
       case FrameType.data:
         return this.#readData(flags, id, bytes, start, end);
@@ -504,8 +500,8 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
       case FrameType.ping:
         return this.#readPing(flags, id, bytes, start, end);
       case FrameType.goaway:
-        if (id !== 0) return this.#fail(ErrorCode.protocolError);
-        if (end - start < 8) return this.#fail(ErrorCode.frameSizeError);
+        if (id !== 0) return this.fail(ErrorCode.protocolError);
+        if (end - start < 8) return this.fail(ErrorCode.frameSizeError);
         return this.#countUnproductive();
       case FrameType.windowUpdate:
         return this.#readWindowUpdate(id, bytes, start, end);
@@ -513,7 +509,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
         return this.#readContinuation(flags, bytes, start, end);
       // Clients do not push (RFC 9113 §8.4).
       case FrameType.pushPromise:
-        return this.#fail(ErrorCode.protocolError);
+        return this.fail(ErrorCode.protocolError);
       // RFC 9113 §4.1: unknown types are ignored.
       default:
         return this.#countUnproductive();
@@ -527,12 +523,12 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   /** RFC 9113 §6.1. */
   #readData(flags: number, id: number, bytes: Buffer, start: number, end: number): void {
     const size = end - start;
-    if (this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
-    if (size > this.#receiveWindow) return this.#fail(ErrorCode.flowControlError);
+    if (this.#isIdle(id)) return this.fail(ErrorCode.protocolError);
+    if (size > this.#receiveWindow) return this.fail(ErrorCode.flowControlError);
     this.#receiveWindow -= size;
     this.#acknowledge(size);
     const padding = getPadding(flags, bytes, start, end);
-    if (padding === undefined) return this.#fail(ErrorCode.protocolError);
+    if (padding === undefined) return this.fail(ErrorCode.protocolError);
     const isLast = (flags & Flag.endStream) !== 0;
     const stream = this.#streams.get(id);
     if (stream === undefined || stream.isInputEnded) {
@@ -550,7 +546,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   #discardData(id: number, size: number, isLast: boolean): void {
     const isProductive = size >= MIN_PRODUCTIVE_DATA || (isLast && this.#discarded.isAnswered(id));
-    if (!this.#discarded.receive(id, size, isLast)) return this.#fail(ErrorCode.flowControlError);
+    if (!this.#discarded.receive(id, size, isLast)) return this.fail(ErrorCode.flowControlError);
     if (!isProductive) this.#countUnproductive();
   }
 
@@ -564,13 +560,13 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   /** RFC 9113 §6.2. */
   #readHeaders(flags: number, id: number, bytes: Buffer, start: number, end: number): void {
-    if ((id & 1) === 0) return this.#fail(ErrorCode.protocolError);
+    if ((id & 1) === 0) return this.fail(ErrorCode.protocolError);
     const padding = getPadding(flags, bytes, start, end);
-    if (padding === undefined) return this.#fail(ErrorCode.protocolError);
+    if (padding === undefined) return this.fail(ErrorCode.protocolError);
     let at = (flags & Flag.padded) === 0 ? start : start + 1;
     let dependsOnItself = false;
     if ((flags & Flag.priority) !== 0) {
-      if (end - padding - at < 5) return this.#fail(ErrorCode.frameSizeError);
+      if (end - padding - at < 5) return this.fail(ErrorCode.frameSizeError);
       dependsOnItself = readUInt31(bytes, at) === id;
       at += 5;
     }
@@ -589,7 +585,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   /** RFC 9113 §6.10. */
   #readContinuation(flags: number, bytes: Buffer, start: number, end: number): void {
     const section = this.#partialSection;
-    if (section === undefined) return this.#fail(ErrorCode.protocolError);
+    if (section === undefined) return this.fail(ErrorCode.protocolError);
     section.size += end - start;
     if (section.parts.length > MAX_CONTINUATIONS) return this.#closeForAbuse('CONTINUATION frames');
     if (section.size > this.#maxHeaderBlock) return this.#closeForAbuse('bytes in a header section');
@@ -605,7 +601,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     const isNew = id > this.#lastSeenId;
     const stream = isNew ? undefined : this.#streams.get(id);
     // RFC 9113 §5.1.1: ids only increase.
-    if (!isNew && stream === undefined && !this.#discarded.has(id)) return this.#fail(ErrorCode.streamClosed);
+    if (!isNew && stream === undefined && !this.#discarded.has(id)) return this.fail(ErrorCode.streamClosed);
     // It is decoded in any case: later sections depend on its effect on the dynamic table.
     const fields = this.#decode(bytes, start, end);
     if (fields === undefined) return;
@@ -629,7 +625,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   #decode(bytes: Buffer, start: number, end: number): RequestFields | undefined {
     const fields = this.#decoder.decode(bytes, start, end);
     if (typeof fields !== 'string') return fields;
-    if (fields === 'malformed') this.#fail(ErrorCode.compressionError);
+    if (fields === 'malformed') this.fail(ErrorCode.compressionError);
     else this.#closeForAbuse('header fields');
     return undefined;
   }
@@ -705,7 +701,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   /** RFC 9113 §6.3. Priorities are not used. */
   #readPriority(id: number, bytes: Buffer, start: number, end: number): void {
-    if (id === 0) return this.#fail(ErrorCode.protocolError);
+    if (id === 0) return this.fail(ErrorCode.protocolError);
     const error =
       end - start !== 5
         ? ErrorCode.frameSizeError
@@ -714,14 +710,14 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
           : undefined;
     if (error === undefined) return this.#countUnproductive();
     // RFC 9113 §6.4: RST_STREAM must not be sent for a stream that was not begun.
-    if (this.#isIdle(id)) this.#fail(error);
+    if (this.#isIdle(id)) this.fail(error);
     else this.#failStream(id, error);
   }
 
   /** RFC 9113 §6.4. */
   #readReset(id: number, size: number): void {
-    if (this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
-    if (size !== 4) return this.#fail(ErrorCode.frameSizeError);
+    if (this.#isIdle(id)) return this.fail(ErrorCode.protocolError);
+    if (size !== 4) return this.fail(ErrorCode.frameSizeError);
     const stream = this.#streams.get(id);
     if (stream === undefined) return this.#endDiscarded(id);
     stream.closeByPeer();
@@ -732,17 +728,17 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   /** RFC 9113 §6.5. */
   #readSettings(flags: number, id: number, bytes: Buffer, start: number, end: number): void {
     const size = end - start;
-    if (id !== 0) return this.#fail(ErrorCode.protocolError);
+    if (id !== 0) return this.fail(ErrorCode.protocolError);
     if ((flags & Flag.ack) !== 0) {
-      if (size !== 0) this.#fail(ErrorCode.frameSizeError);
+      if (size !== 0) this.fail(ErrorCode.frameSizeError);
       else this.#countUnproductive();
       return;
     }
-    if (size % 6 !== 0) return this.#fail(ErrorCode.frameSizeError);
+    if (size % 6 !== 0) return this.fail(ErrorCode.frameSizeError);
     if (size > MAX_SETTINGS * 6 || !this.#settings.take()) return this.#closeForAbuse('settings');
     for (let at = start; at < end; at += 6) {
       const error = this.#applySetting(bytes.readUInt16BE(at), bytes.readUInt32BE(at + 2));
-      if (error !== undefined) return this.#fail(error);
+      if (error !== undefined) return this.fail(error);
     }
     this.writer.settingsAck();
     this.#hasReplied = true;
@@ -780,8 +776,8 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   /** RFC 9113 §6.7. */
   #readPing(flags: number, id: number, bytes: Buffer, start: number, end: number): void {
-    if (id !== 0) return this.#fail(ErrorCode.protocolError);
-    if (end - start !== 8) return this.#fail(ErrorCode.frameSizeError);
+    if (id !== 0) return this.fail(ErrorCode.protocolError);
+    if (end - start !== 8) return this.fail(ErrorCode.frameSizeError);
     if ((flags & Flag.ack) !== 0) {
       if (this.#pingsInFlight === 0 || bytes.compare(SHUTDOWN_PING, 0, 8, start, end) !== 0)
         return this.#countUnproductive();
@@ -797,15 +793,15 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
 
   /** RFC 9113 §6.9. */
   #readWindowUpdate(id: number, bytes: Buffer, start: number, end: number): void {
-    if (end - start !== 4) return this.#fail(ErrorCode.frameSizeError);
+    if (end - start !== 4) return this.fail(ErrorCode.frameSizeError);
     const increment = readUInt31(bytes, start);
-    if (id !== 0 && this.#isIdle(id)) return this.#fail(ErrorCode.protocolError);
+    if (id !== 0 && this.#isIdle(id)) return this.fail(ErrorCode.protocolError);
     this.#windowUpdatesLeft -= 1;
     if (this.#windowUpdatesLeft < 0) this.#countUnproductive();
     if (id === 0) {
-      if (increment === 0) return this.#fail(ErrorCode.protocolError);
+      if (increment === 0) return this.fail(ErrorCode.protocolError);
       this.sendWindow += increment;
-      if (this.sendWindow > MAX_WINDOW) return this.#fail(ErrorCode.flowControlError);
+      if (this.sendWindow > MAX_WINDOW) return this.fail(ErrorCode.flowControlError);
       return;
     }
     const stream = this.#streams.get(id);

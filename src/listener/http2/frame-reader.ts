@@ -9,7 +9,7 @@ export interface FrameHandler {
   /** The payload is in `bytes`, from `start` to `end`. */
   onFrame(type: number, flags: number, streamId: number, bytes: Buffer, start: number, end: number): void;
   /** RFC 9113 §5.4.1. */
-  onConnectionError(code: ErrorCode): void;
+  fail(code: ErrorCode): void;
   /** Enough was processed in this iteration of the event loop: read `takeRest` in a later turn, and nothing until then. */
   onTurnOver(): void;
 }
@@ -98,7 +98,7 @@ export class FrameReader {
   #readPreface(bytes: Buffer): number | undefined {
     const length = Math.min(bytes.length, PREFACE.length);
     if (bytes.compare(PREFACE, 0, length, 0, length) !== 0) {
-      this.#handler.onConnectionError(ErrorCode.protocolError);
+      this.#handler.fail(ErrorCode.protocolError);
       return undefined;
     }
     if (length < PREFACE.length) {
@@ -119,7 +119,7 @@ export class FrameReader {
       if (this.#frames === MAX_FRAMES) this.#isTurnOver = true;
       const length = readUInt24(bytes, at);
       if (length > MAX_FRAME_SIZE) {
-        handler.onConnectionError(ErrorCode.frameSizeError);
+        handler.fail(ErrorCode.frameSizeError);
         return undefined;
       }
       const payload = at + FRAME_HEADER_SIZE;
@@ -139,7 +139,7 @@ export class FrameReader {
   #isFirstFrame(type: number, flags: number): boolean {
     this.#awaited = 'frame';
     if (type === FrameType.settings && (flags & Flag.ack) === 0) return true;
-    this.#handler.onConnectionError(ErrorCode.protocolError);
+    this.#handler.fail(ErrorCode.protocolError);
     return false;
   }
 }

@@ -152,19 +152,13 @@ function evaluateRule(context: ExplainContext, target: RequestTarget, request: E
   const tried = trace.map(({ rule, mismatch }) => ({ rule: rule.name, misfit: mismatch }));
   const last = trace.at(-1);
   const rule = last?.mismatch === undefined ? last?.rule : undefined;
-  if (rule === undefined) {
-    return target.encodedSlash
-      ? {
-          verdict: 'invalid_request',
-          reason: 'an encoded slash, and no route allows it',
-          path: target.path,
-          tried,
-        }
-      : { verdict: 'no_rule', reason: explainNoRule(trace), path: target.path, tried };
-  }
+  const { path, encodedSlash } = target;
+  if (rule === undefined && encodedSlash)
+    return { verdict: 'invalid_request', reason: 'an encoded slash, and no route allows it', path, tried };
+  if (rule === undefined) return { verdict: 'no_rule', reason: explainNoRule(trace), path, tried };
 
   const requirement = describeRequirement(rule);
-  const common = { path: target.path, rule, requirement, tried, ...getRuleFlags(rule, method) };
+  const common = { path, rule, requirement, tried, ...getRuleFlags(rule, method) };
   if (rule.requirement.kind === 'public') return { verdict: 'public', reason: 'the rule is public', ...common };
   const accepted = { ...common, accepts: listAcceptedTokens(context, rule) };
   if (scope === undefined && client === undefined)
@@ -175,18 +169,11 @@ function evaluateRule(context: ExplainContext, target: RequestTarget, request: E
   const unmet = findUnmetRequirement(rule, client ?? '', effective);
   if (unmet === undefined)
     return { verdict: 'allowed', reason: `the token meets the requirement ${requirement}`, ...accepted };
+  const forbid = (reason: string): Explanation => ({ verdict: 'forbidden', reason, ...accepted });
   if (unmet.reason === 'client_not_allowed')
-    return {
-      verdict: 'forbidden',
-      reason: client === undefined ? 'the rule is for named clients only' : `the rule is not open to ${client}`,
-      ...accepted,
-    };
+    return forbid(client === undefined ? 'the rule is for named clients only' : `the rule is not open to ${client}`);
   const missing = rule.requirement.kind === 'scope' ? findExcess(rule.requirement.scope, effective) : undefined;
-  return {
-    verdict: 'forbidden',
-    reason: `the token lacks ${missing === undefined ? requirement : formatScope(missing)}`,
-    ...accepted,
-  };
+  return forbid(`the token lacks ${missing === undefined ? requirement : formatScope(missing)}`);
 }
 
 /** As `acceptsIssuer` and `acceptsAudience` of the policy decide. */
@@ -199,19 +186,11 @@ function listAcceptedTokens(
       const audiences = [...getAcceptedAudiences(rule)].map((one) => (one === DEFAULT_AUDIENCE ? publicUrl : one));
       return [{ issuer: name, url: publicUrl, audiences: [...new Set(audiences)] }];
     }
-    const issuer = trustedIssuers.get(name);
-    if (issuer === undefined) return [];
-    const { audiences } = rule;
-    return [
-      {
-        issuer: name,
-        url: issuer.issuer,
-        audiences: issuer.audience,
-        ...(audiences !== undefined && {
-          routeAudiences: [...audiences].filter((one) => one !== DEFAULT_AUDIENCE),
-        }),
-      },
-    ];
+    const trusted = trustedIssuers.get(name);
+    if (trusted === undefined) return [];
+    const { issuer: url, audience: audiences } = trusted;
+    const routeAudiences = rule.audiences && [...rule.audiences].filter((one) => one !== DEFAULT_AUDIENCE);
+    return [{ issuer: name, url, audiences, ...(routeAudiences && { routeAudiences }) }];
   });
 }
 

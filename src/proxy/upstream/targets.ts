@@ -52,8 +52,6 @@ interface TargetState {
   isHealthy: boolean;
 }
 
-const monotonicSeconds = (): number => performance.now() / 1_000;
-
 /** The targets of an upstream, and which of them are available. */
 export class Targets {
   readonly all: readonly Target[];
@@ -68,7 +66,7 @@ export class Targets {
     this.#states = urls.map(() => ({ failures: 0, ejections: 0, ejectedUntil: 0, isHealthy: true }));
     this.#maxFailures = options.ejection.failures;
     this.#onEvent = options.onEvent ?? (() => {});
-    this.#clock = options.clock ?? monotonicSeconds;
+    this.#clock = options.clock ?? (() => performance.now() / 1_000);
   }
 
   /** The available target with the fewest pending requests; without one, the target that was ejected first. */

@@ -75,13 +75,13 @@ export async function connectRedis(options: RedisClientOptions) {
   let shouldReconnect = false;
   let disconnects = 0;
   /** When the connection was lost. */
-  let lostAt: number | undefined;
+  let lostAt = Number.NEGATIVE_INFINITY;
   redis.on('ready', () => {
     disconnects = 0;
-    lostAt = undefined;
+    lostAt = Number.NEGATIVE_INFINITY;
   });
   redis.on('close', () => {
-    lostAt ??= performance.now();
+    if (lostAt === Number.NEGATIVE_INFINITY) lostAt = performance.now();
   });
   redis.on('end', () => {
     disconnects += 1;
@@ -125,7 +125,7 @@ export async function connectRedis(options: RedisClientOptions) {
       else if (reconnected !== undefined && redis.status !== 'ready' && mayRepeat(error, isIdempotent))
         await reconnected;
       // It was not sent, because the connection was just lost.
-      else if (shouldReconnect && hasErrorPrefix(error, NOT_WRITABLE) && isRecent(lostAt))
+      else if (shouldReconnect && hasErrorPrefix(error, NOT_WRITABLE) && performance.now() - lostAt < RECONNECT_MS)
         await reconnect(RECONNECT_MS);
       else throw error;
       return await (retryWithSource ?? retry)();
@@ -186,8 +186,6 @@ const NOT_WRITABLE = "Stream isn't writeable";
 /** Other errors, such as a timeout or a lost connection, do not say whether the server has executed the command. */
 export const mayRepeat = (error: unknown, isIdempotent: boolean): boolean =>
   isIdempotent || hasErrorPrefix(error, NOT_WRITABLE);
-
-const isRecent = (time: number | undefined): boolean => time !== undefined && performance.now() - time < RECONNECT_MS;
 
 /** Lists the server, or the primaries of a cluster in a stable order. SCAN works on one of them, not on a cluster. */
 export function listPrimaries(redis: Redis): readonly Redis[] {

@@ -66,7 +66,7 @@ async function putOne(
   id: string,
   record: unknown,
   keepUntil: Epoch,
-  isLater: (record: unknown, than: unknown) => boolean,
+  isLater: (record: never, than: never) => boolean,
 ): Promise<boolean> {
   let refused = 0;
   for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts += 1) {
@@ -76,7 +76,7 @@ async function putOne(
       refused += 1;
       continue;
     }
-    if (!isLater(record, found.record)) return false;
+    if (!isLater(record as never, found.record as never)) return false;
     if ((await records.replace(id, found.version, record, keepUntil)) === 'replaced') return true;
   }
   if (refused === MAX_ATTEMPTS)
@@ -87,15 +87,11 @@ async function putOne(
   throw new Fault('overloaded', 'a record keeps changing; is another process using this Redis?');
 }
 
-const IS_LATER: Readonly<Record<'grants' | 'devices' | 'userCodes', (record: unknown, than: unknown) => boolean>> = {
+const IS_LATER: Readonly<Record<'grants' | 'devices' | 'userCodes', (record: never, than: never) => boolean>> = {
   /** Generations only increase, and an ended grant stays ended. */
-  grants: (record, than) => isLaterGrant(record as Grant, than as Grant),
-  devices: (record, than) => isLaterRequest(record as DeviceRequest, than as DeviceRequest),
+  grants: (grant: Grant, than: Grant) =>
+    than.revokedAt === undefined && (grant.revokedAt !== undefined || grant.generation > than.generation),
+  devices: (request: DeviceRequest, than: DeviceRequest) =>
+    than.state === 'pending' && (request.state !== 'pending' || request.failedSignIns > than.failedSignIns),
   userCodes: () => false,
 };
-
-const isLaterGrant = (grant: Grant, than: Grant): boolean =>
-  than.revokedAt === undefined && (grant.revokedAt !== undefined || grant.generation > than.generation);
-
-const isLaterRequest = (request: DeviceRequest, than: DeviceRequest): boolean =>
-  than.state === 'pending' && (request.state !== 'pending' || request.failedSignIns > than.failedSignIns);

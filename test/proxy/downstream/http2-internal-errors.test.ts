@@ -26,7 +26,7 @@ const limitedRules = [
 function createQuota(): Quota {
   const rate = { burst: 100_000, perSecond: 100_000 };
   const limit = { name: 'address', per: 'address', quota: rate.burst, window: 1, rate } as const;
-  const limiter = new RequestLimiter(rate, { budget: new BucketBudget(1_000), now: NOW });
+  const limiter = new RequestLimiter(rate, new BucketBudget(1_000), NOW);
   return new Quota([{ limit, limiter }], false);
 }
 

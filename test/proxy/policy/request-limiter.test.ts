@@ -6,7 +6,7 @@ import { Quota } from '../../../src/proxy/policy/quotas.ts';
 import { bearer, NOW } from '../../support/proxy-harness.ts';
 
 const createLimiter = (rate: Rate, budget = new BucketBudget(1_000)): RequestLimiter =>
-  new RequestLimiter(rate, { budget, now: NOW });
+  new RequestLimiter(rate, budget, NOW);
 
 /** Sends requests until one is refused, and returns how many were allowed. */
 function drain(limiter: RequestLimiter, key: string, now: number, max = 100_000): number {
