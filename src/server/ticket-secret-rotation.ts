@@ -25,17 +25,14 @@ const CHECK_INTERVAL_MS = 1_000;
 const RETRY_SECONDS = 5;
 const SECRET_BYTES = 32;
 
-interface NamedSecret {
+interface TicketSecret {
   readonly name: string;
   readonly secret: Buffer;
-}
-
-interface ActiveSecret extends NamedSecret {
   /** Stored, so that other processes can use it. */
   readonly isShared: boolean;
 }
 
-const createLocalSecret = (name: string): ActiveSecret => ({
+const createLocalSecret = (name: string): TicketSecret => ({
   name,
   secret: randomBytes(SECRET_BYTES),
   isShared: false,
@@ -50,7 +47,7 @@ export class TicketSecretRotation {
   readonly #options: TicketSecretRotationOptions;
   #active = createLocalSecret('');
   /** The prefetched secret of the next period. */
-  #next: NamedSecret | undefined;
+  #next: TicketSecret | undefined;
   #fetching: Promise<void> | undefined;
   #attemptedAt: Epoch = 0;
   #isFailureReported = false;
@@ -112,14 +109,14 @@ export class TicketSecretRotation {
     // No need to wait for the retry interval.
     this.#attemptedAt = 0;
     if (this.#next?.name === name) {
-      this.#activate({ ...this.#next, isShared: true });
+      this.#activate(this.#next);
       this.#next = undefined;
     }
     // The old secret never outlives its period: a random one bridges the time until the new one is fetched.
     else this.#activate(createLocalSecret(name));
   }
 
-  #activate(secret: ActiveSecret): void {
+  #activate(secret: TicketSecret): void {
     this.#active.secret.fill(0);
     this.#active = secret;
     this.#listener(secret.secret);
@@ -139,15 +136,15 @@ export class TicketSecretRotation {
   async #fetch(spec: SecretSpec): Promise<void> {
     const { notes, keyring, log } = this.#options;
     const { name } = spec;
-    const secret = await fetchSecret(notes, keyring(), spec);
+    const fetched = { name, secret: await fetchSecret(notes, keyring(), spec), isShared: true };
     if (name !== this.#active.name) {
       this.#next?.secret.fill(0);
-      this.#next = { name, secret };
+      this.#next = fetched;
       return;
     }
     if (this.#isFailureReported) log.info('session_tickets_shared');
     this.#isFailureReported = false;
-    this.#activate({ name, secret, isShared: true });
+    this.#activate(fetched);
   }
 
   #reportFailure(error: unknown): void {

@@ -20,19 +20,6 @@ import { openStore } from '../open-store.ts';
 import { createReportingAuthenticator } from '../record-authentication.ts';
 import { WorkerPool } from './worker-pool.ts';
 
-interface Supervisor {
-  readonly port: number;
-  readonly adminPort: number | undefined;
-  readonly pids: () => readonly number[];
-  reload(): void;
-  /** Replaces the workers one by one, each by a successor that is ready. */
-  restartWorkers(cause: string): Promise<void>;
-  /** Reports "not ready"; the workers serve, but ask clients to use other connections. */
-  announceShutdown(): void;
-  /** Drains the workers, then closes the store. False: requests were cut off. */
-  drain(options?: DrainOptions): Promise<boolean>;
-}
-
 interface SupervisorOptions {
   readonly settings: Settings;
   /** The configuration file as read at start, for a worker that finds it invalid. */
@@ -48,7 +35,7 @@ interface SupervisorOptions {
 const now = (): number => Date.now() / 1_000;
 
 /** Holds the store's lock, serves the admin listener and supervises the workers, which serve the requests. */
-export async function openSupervisor(options: SupervisorOptions): Promise<Supervisor> {
+export async function openSupervisor(options: SupervisorOptions) {
   const { settings, metrics } = options;
   await using resources = new AsyncDisposableStack();
   const recentEvents = settings.admin.console.enabled ? createRecentEvents(now) : undefined;
@@ -96,18 +83,21 @@ export async function openSupervisor(options: SupervisorOptions): Promise<Superv
     port,
     adminPort: admin.port,
     pids: () => pool.pids(),
-    reload() {
+    reload(): void {
       audit.reopen();
       pool.broadcast({ kind: 'reload' });
     },
-    restartWorkers: (cause) => pool.replaceAll(cause),
-    announceShutdown() {
+    /** Replaces the workers one by one, each by a successor that is ready. */
+    restartWorkers: (cause: string) => pool.replaceAll(cause),
+    /** Reports "not ready"; the workers serve, but ask clients to use other connections. */
+    announceShutdown(): void {
       admin.isDraining = true;
       pool.announceShutdown();
     },
-    async drain(options = {}) {
+    /** Drains the workers, then closes the store. False: requests were cut off. */
+    async drain(times: DrainOptions = {}): Promise<boolean> {
       const { shutdown } = getSettings();
-      const { preStop = shutdown.preStop, drain = shutdown.drain } = options;
+      const { preStop = shutdown.preStop, drain = shutdown.drain } = times;
       admin.isDraining = true;
       const isClean = await pool.drain({ preStop, drain });
       // Before the store that it reads.

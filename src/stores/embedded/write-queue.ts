@@ -252,7 +252,7 @@ export function openDiskReserve(files: StoreFiles, pages: PageStats) {
   return {
     /** Whether there is space for a batch; extends the file if necessary. */
     async ensureSpace(batch: Batch): Promise<boolean> {
-      if (isCopyOnWrite(disk.type) && !hasFreeSpace(files, batch)) return false;
+      if (COPY_ON_WRITE.includes(disk.type) && !hasFreeSpace(files, batch)) return false;
       const missingBytes = computeMissingBytes(batch);
       if (missingBytes <= 0) return true;
       // In large steps while there is space.
@@ -267,12 +267,8 @@ export function openDiskReserve(files: StoreFiles, pages: PageStats) {
 const isDiskFullError = (error: unknown): boolean =>
   error instanceof Error && 'code' in error && ['ENOSPC', 'EDQUOT', 'EFBIG'].includes(String(error.code));
 
-const BTRFS = 0x9123683e;
-const ZFS = 0x2fc12fc1;
-const BCACHEFS = 0xca451a4e;
-
-/** On copy-on-write file systems, rewriting an allocated block needs space too. */
-const isCopyOnWrite = (type: number): boolean => [BTRFS, ZFS, BCACHEFS].includes(type);
+/** On copy-on-write file systems (btrfs, ZFS, bcachefs), rewriting an allocated block needs space too. */
+const COPY_ON_WRITE = [0x9123683e, 0x2fc12fc1, 0xca451a4e];
 
 function hasFreeSpace(files: StoreFiles, { writes, bytes }: Batch): boolean {
   const { bavail, bsize } = statfsSync(files.folder);
