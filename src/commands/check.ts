@@ -3,17 +3,7 @@ import type { Settings } from '../config/schema.ts';
 import { wrapText } from '../lib/wrap-text.ts';
 import { type ConnectionResult, connectToAll } from './check/connect.ts';
 import { checkCertificates, checkFiles, checkKeys, findMissingFiles } from './check/files.ts';
-import {
-  checkLikelyMistakes,
-  checkMethods,
-  checkPagesOrigin,
-  checkPathVariants,
-  checkReachability,
-  checkRouteLimits,
-  checkSpiffeUsers,
-  checkTokenSources,
-  checkUnlistedMethods,
-} from './check/settings.ts';
+import { SETTINGS_CHECKS } from './check/settings.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT, writeJson } from './command.ts';
 import { inspectConfig } from './settings.ts';
 import { getColumns, getErrorColumns } from './style.ts';
@@ -29,21 +19,6 @@ export type Check = (settings: Settings, now: number) => CheckResult | Promise<C
 
 /** These run even if some settings are invalid. */
 const FILE_CHECKS: readonly Check[] = [checkCertificates, checkKeys, checkFiles];
-
-const CHECKS: readonly Check[] = [
-  checkCertificates,
-  checkKeys,
-  checkFiles,
-  checkLikelyMistakes,
-  checkTokenSources,
-  checkSpiffeUsers,
-  checkMethods,
-  checkUnlistedMethods,
-  checkReachability,
-  checkPagesOrigin,
-  checkPathVariants,
-  checkRouteLimits,
-];
 
 interface Report {
   readonly configuration: string;
@@ -115,7 +90,10 @@ function runChecks(settings: Settings, known: readonly ConfigProblem[]): Promise
   const now = Date.now() / 1_000;
   // With another store or key file than the configured one, the result would mislead.
   const hasStore = !known.some(({ path }) => /^(?:store|keys)\b/.test(path));
-  const checks = known.length === 0 ? CHECKS : FILE_CHECKS.filter((check) => check !== checkKeys || hasStore);
+  const checks =
+    known.length === 0
+      ? [...FILE_CHECKS, ...SETTINGS_CHECKS]
+      : FILE_CHECKS.filter((check) => check !== checkKeys || hasStore);
   return Promise.all(checks.map(async (check) => check(settings, now)));
 }
 

@@ -21,7 +21,7 @@ import { getPagesOrigin } from '../../server/service-paths.ts';
 import type { Check } from '../check.ts';
 import { checkKeyFileMode } from './files.ts';
 
-export const checkLikelyMistakes: Check = (settings) => {
+const checkLikelyMistakes: Check = (settings) => {
   const { hosts, integrations, routes, upstreams, tokens, trustedIssuers } = settings;
   const usedUpstreams = new Set(routes.map(({ upstream }) => upstream));
   return {
@@ -60,7 +60,7 @@ export const checkLikelyMistakes: Check = (settings) => {
 };
 
 /** Some way to obtain a token must lead to the routes that require one. */
-export const checkTokenSources: Check = (settings) => {
+const checkTokenSources: Check = (settings) => {
   const { certificates, device, integrations, routes, signIn } = settings;
   const needsOwnTokens = routes.some(
     ({ public: isPublic, issuers }) => isPublic !== true && (issuers === undefined || issuers.includes('own')),
@@ -138,7 +138,7 @@ function selectsUsers({ access }: ConfiguredIntegration, grant: GrantType, { dir
 }
 
 /** SPIFFE IDs of issuers without a trust domain are refused, so their users can never sign in. */
-export const checkSpiffeUsers: Check = ({ certificates, directories }) => ({
+const checkSpiffeUsers: Check = ({ certificates, directories }) => ({
   warnings: certificates.issuers.flatMap(({ identityFrom, trustDomain, directory }, index) => {
     if ((identityFrom ?? certificates.identityFrom) !== 'uri' || trustDomain !== undefined) return [];
     const { users = [] } = directories[directory ?? certificates.directory ?? ''] ?? {};
@@ -153,7 +153,7 @@ export const checkSpiffeUsers: Check = ({ certificates, directories }) => ({
 });
 
 /** Which limits routes have, and what they count. */
-export const checkRouteLimits: Check = (settings) => {
+const checkRouteLimits: Check = (settings) => {
   const { limits, listen, store, trustedProxies } = settings;
   const rules = buildRules(settings).filter(({ limits: ruleLimits }) => ruleLimits !== undefined);
   if (rules.length === 0) return {};
@@ -180,7 +180,7 @@ export const checkRouteLimits: Check = (settings) => {
 const MAX_LISTED_ROUTES = 5;
 
 /** Mistyped methods. They are no problem, because HTTP/2 requests can have any method. */
-export const checkMethods: Check = ({ routes }) => ({
+const checkMethods: Check = ({ routes }) => ({
   warnings: routes.flatMap(({ methods, cors }, index) => [
     ...listMethodWarnings(`routes[${index}].methods`, methods),
     ...listMethodWarnings(`routes[${index}].cors.methods`, cors?.methods),
@@ -191,7 +191,7 @@ export const checkMethods: Check = ({ routes }) => ({
 const UNSAFE_METHODS = ['POST', 'PUT', 'PATCH', 'DELETE'] as const;
 
 /** A route for some methods leaves the others to later routes, which may require less. */
-export const checkUnlistedMethods: Check = (settings) => {
+const checkUnlistedMethods: Check = (settings) => {
   const rules = buildRules(settings);
   return { notes: rules.flatMap((rule) => listUnlistedMethods(rule, rules)) };
 };
@@ -237,7 +237,7 @@ const listMethodWarnings = (setting: string, methods: readonly string[] = []): s
   });
 
 /** Valid settings that no request can ever satisfy. */
-export const checkReachability: Check = (settings) => {
+const checkReachability: Check = (settings) => {
   const { directories, integrations, routes, listen, trustedIssuers } = settings;
   const grantableScopes = new Map(
     Object.entries(trustedIssuers).map(([name, { scope, scopes }]) => [
@@ -324,7 +324,7 @@ function checkServerTls(
  * Routes on which a browser can open an HTML document of the API on the origin of the pages. A navigation has no bearer
  * token, so only routes that let requests pass without one can serve a document.
  */
-export const checkPagesOrigin: Check = ({ publicUrl, pages, device, integrations, routes }) => {
+const checkPagesOrigin: Check = ({ publicUrl, pages, device, integrations, routes }) => {
   const usesPages = device.enabled && integrations.some(({ grants }) => grants.includes('device'));
   if (pages.url !== undefined || !usesPages) return {};
   const { hostname } = new URL(publicUrl);
@@ -342,7 +342,7 @@ export const checkPagesOrigin: Check = ({ publicUrl, pages, device, integrations
 };
 
 /** Requests that are rejected because their path is another spelling of the path of a stricter route. */
-export const checkPathVariants: Check = (settings) => {
+const checkPathVariants: Check = (settings) => {
   const { conflicts } = compileRules(buildRules(settings));
   const warnings = conflicts.flatMap(({ rule, stricter }) => {
     const ignoredDifferences = getPossiblyIgnoredDifferences(rule.paths ?? UNKNOWN_COMPARISON);
@@ -365,3 +365,15 @@ export const checkPathVariants: Check = (settings) => {
   });
   return { warnings, notes };
 };
+
+export const SETTINGS_CHECKS: readonly Check[] = [
+  checkLikelyMistakes,
+  checkTokenSources,
+  checkSpiffeUsers,
+  checkMethods,
+  checkUnlistedMethods,
+  checkReachability,
+  checkPagesOrigin,
+  checkPathVariants,
+  checkRouteLimits,
+];

@@ -14,19 +14,7 @@ const EVENT_TEXTS: Readonly<Partial<Record<AuditEvent, string>>> = {
 /** Covered by the walkthrough. */
 const OMITTED_EVENTS: ReadonlySet<AuditEvent> = new Set(['service_started', 'service_stopped']);
 
-const SHOWN_FIELDS = ['act', 'identity', 'client', 'scope', 'reason', 'excess', 'detail'] as const;
-
-/** A line of the access log. */
-interface LoggedRequest {
-  readonly method?: string;
-  readonly path?: string;
-  readonly status?: number;
-  readonly rule?: string;
-  readonly decision?: string;
-  readonly reason?: string;
-  readonly identity?: string;
-  readonly client?: string;
-}
+const SHOWN_FIELDS = ['act', 'reason', 'identity', 'client', 'scope', 'excess', 'detail'] as const;
 
 const REQUEST_TEXTS: Readonly<Record<string, string>> = {
   refused: 'request refused',
@@ -36,19 +24,22 @@ const REQUEST_TEXTS: Readonly<Record<string, string>> = {
 
 /**
  * A short log for the terminal of the walkthrough: one line per audit event and per refused request, plus warnings and
- * errors.
+ * errors. Allowed requests are omitted, and so are requests to the token service, which have audit events.
  */
 export function createDemoLog(write: (line: string) => void, resolveName: (identity: string) => string): Logger {
   const logger = createLogger({ level: 'warn', format: 'text', write });
-  const writeLine = (text: string): void => write(`${formatClock()}  ${text}\n`);
+  const writeLine = (text: string, fields: LogFields): void => {
+    const { sections } = fields;
+    const values = Array.isArray(sections) ? sections : listValues(fields, resolveName);
+    const clock = new Date().toISOString().slice(11, 19);
+    write(`${clock}  ${[text, values.join(', ')].filter((part) => part !== '').join(': ')}\n`);
+  };
   return {
     ...logger,
     info: () => {},
     debug: () => {},
     audit: (event, fields = {}) => {
-      const { sections } = fields;
-      const detail = Array.isArray(sections) ? `: ${sections.join(', ')}` : formatFields(fields, resolveName);
-      if (!OMITTED_EVENTS.has(event)) writeLine(`${EVENT_TEXTS[event] ?? event.replaceAll('_', ' ')}${detail}`);
+      if (!OMITTED_EVENTS.has(event)) writeLine(EVENT_TEXTS[event] ?? event.replaceAll('_', ' '), fields);
     },
     output: {
       format: 'json',
@@ -56,38 +47,22 @@ export function createDemoLog(write: (line: string) => void, resolveName: (ident
       now: Date.now,
       isEnabled: () => true,
       write: (line) => {
-        const text = formatRequest(JSON.parse(line) as LoggedRequest, resolveName);
-        if (text !== undefined) writeLine(text);
+        const request = JSON.parse(line) as Readonly<Record<string, string | undefined>>;
+        const { method, path, status, rule, decision = '', reason, identity, client } = request;
+        const text = REQUEST_TEXTS[decision];
+        if (text === undefined || rule?.startsWith('routes[') === false) return;
+        const target = printable(`${method} ${path}`.slice(0, 80));
+        writeLine(`${text}: ${target} (${status})`, { reason, identity, client });
       },
     },
   };
 }
 
-/** Returns undefined for allowed requests, and for requests to the token service, which have audit events. */
-function formatRequest(
-  { method = '', path = '', status, rule, decision = '', reason = '', identity = '', client = '' }: LoggedRequest,
-  resolveName: (identity: string) => string,
-): string | undefined {
-  const text = REQUEST_TEXTS[decision];
-  if (text === undefined || (rule !== undefined && !rule.startsWith('routes['))) return undefined;
-  const target = printable(`${method} ${path}`.slice(0, 80));
-  const fields = formatFields({ reason, identity, client }, resolveName, ['reason', 'identity', 'client']);
-  return `${text}: ${target} (${status})${fields}`;
-}
-
-const formatClock = (): string => new Date().toISOString().slice(11, 19);
-
-function formatFields(
-  fields: LogFields,
-  resolveName: (identity: string) => string,
-  names: readonly (typeof SHOWN_FIELDS)[number][] = SHOWN_FIELDS,
-): string {
-  const parts = names.flatMap((name) => {
+const listValues = (fields: LogFields, resolveName: (identity: string) => string): readonly string[] =>
+  SHOWN_FIELDS.flatMap((name) => {
     const value = fields[name];
     if (typeof value !== 'string' || value === '') return [];
     const text = printable(value.slice(0, 120));
     if (name === 'identity') return [resolveName(text)];
     return [name === 'reason' || name === 'act' ? text.replaceAll('_', ' ') : text];
   });
-  return parts.length === 0 ? '' : `: ${parts.join(', ')}`;
-}
