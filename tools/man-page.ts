@@ -52,11 +52,8 @@ const ENVIRONMENT = [
   ],
   ['GATEHOUSE_HOME', 'the folder in which gatehouse login stores tokens'],
   ['GATEHOUSE_TRACE', 'if not empty or 0: show the stack trace of an internal error'],
-  ['NO_COLOR', 'if not empty: no colors or bold text, even on a terminal'],
-  [
-    'FORCE_COLOR',
-    'if not empty: colors and bold text even if the output is not a terminal; 0 turns them off. Overrides NO_COLOR',
-  ],
+  ['NO_COLOR', 'if not empty: no colors in the log on a terminal'],
+  ['FORCE_COLOR', 'if not empty: colors in the log on a terminal, unless it is 0. Overrides NO_COLOR and TERM'],
 ] as const;
 
 function renderCommand({ name, summary, usage, options, subcommands = {}, notes = [] }: Command): string[] {
