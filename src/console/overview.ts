@@ -26,7 +26,7 @@ export const showOverview: ConsoleHandler = async (request) => {
 <h1>Overview</h1>
 <a href="${urlFor('')}">Refresh</a>
 </div>
-${renderConfigurationNotice(request, status)}${renderIssuerNotice(issuers)}${renderIntrospectionNotice(status)}${renderTiles(request, history.getLastMinute(), checks, replicas !== undefined)}
+${renderConfigurationNotice(request, status)}${renderIssuerNotices(issuers, status)}${renderTiles(request, history.getLastMinute(), checks, replicas !== undefined)}
 ${renderUpstreams(request)}
 ${renderIssuers(issuers)}
 ${renderExpiries(request)}
@@ -182,37 +182,37 @@ const ISSUER_STATES: Readonly<Record<IssuerState, readonly [text: string, tone: 
 const MAX_ERROR = 600;
 const MAX_NAMED_ISSUERS = 5;
 
-function renderIssuerNotice(issuers: readonly ShownIssuer[]): Markup | false {
-  const names = issuers.filter(({ state }) => state === 'unavailable').map(({ name }) => name);
-  const named = names.slice(0, MAX_NAMED_ISSUERS);
-  const rest = names.length - named.length;
-  return (
-    names.length > 0 &&
-    html`<section class="note bad" aria-labelledby="unavailable-issuers">
-<h2 id="unavailable-issuers">Keys cannot be fetched</h2>
-<p>Tokens of ${named.map((name, index) => html`${index > 0 && ', '}${renderText(name, 128)}`)}${rest > 0 && ` and ${rest} more`} get 503. The <a href="#issuers">list of trusted issuers</a> has the errors.</p>
-</section>
-`
-  );
-}
-
 const renderFailure = ({ since, error }: NonNullable<IssuerStatus['failure']>): Markup =>
   html`since ${renderTime(since)}: ${renderText(error, MAX_ERROR)}`;
 
-function renderIntrospectionNotice({ introspection }: GatewayStatus): Markup | false {
-  const failing = introspection.filter(({ failure }) => failure !== undefined);
+function renderIssuerNotice(
+  title: string,
+  text: string,
+  failing: readonly { readonly name: string; readonly failure?: IssuerStatus['failure'] }[],
+): Markup | false {
   const rest = failing.length - MAX_NAMED_ISSUERS;
   return (
     failing.length > 0 &&
-    html`<section class="note bad" aria-labelledby="failing-introspection">
-<h2 id="failing-introspection">Tokens cannot be introspected</h2>
-<p>Opaque tokens of these issuers get 503, unless their state is cached:</p>
+    html`<section class="note bad">
+<h2>${title}</h2>
+<p>${text}</p>
 <ul>
 ${failing.slice(0, MAX_NAMED_ISSUERS).map(({ name, failure }) => html`<li>${renderText(name, 128)}${failure && html`, ${renderFailure(failure)}`}</li>\n`)}${rest > 0 && html`<li>and ${rest} more</li>\n`}</ul>
 </section>
 `
   );
 }
+
+const renderIssuerNotices = (issuers: readonly ShownIssuer[], { introspection }: GatewayStatus): Markup =>
+  html`${renderIssuerNotice(
+    'Keys cannot be fetched',
+    'Tokens of these issuers get 503:',
+    issuers.filter((issuer) => issuer.state === 'unavailable'),
+  )}${renderIssuerNotice(
+    'Tokens cannot be introspected',
+    'Opaque tokens of these issuers get 503, unless their state is cached:',
+    introspection.filter(({ failure }) => failure !== undefined),
+  )}`;
 
 const sortByName = <T extends { readonly name: string }>(entries: readonly T[]): readonly T[] =>
   entries.toSorted((a, b) => a.name.localeCompare(b.name));
