@@ -3,11 +3,9 @@ import type { HandleConsole } from '../admin/listener.ts';
 import type { Reply } from '../http/reply.ts';
 import { singleFlight } from '../lib/promises.ts';
 import { errorFields } from '../observability/logger.ts';
-import { isNavigation } from '../pages/fetch-metadata.ts';
-import { type FormFields, readForm } from '../pages/form.ts';
+import { type FormFields, isNavigation, readForm } from '../pages/form.ts';
 import { Fault } from '../ports/fault.ts';
 import { showAudit } from './audit.ts';
-import { type BrowserRequest, getReturnUrl, isFromConsole, readBrowserRequest } from './browser-request.ts';
 import { showConfiguration } from './configuration.ts';
 import {
   type ConsoleDeps,
@@ -23,9 +21,9 @@ import { confirmRevocation, getRevocationSubject, READ_ONLY, revoke, showGrant, 
 import { History } from './history.ts';
 import { showOverview } from './overview.ts';
 import { showRefusal, showRefusals } from './refusals.ts';
+import { type BrowserRequest, getReturnUrl, isFromConsole, readBrowserRequest } from './sessions.ts';
 import { ConsoleSignIn, type ConsoleSignInOptions } from './sign-in.ts';
-import { createPageReply, createReply, createRetryHeaders, noticePage } from './views/layout.ts';
-import { SCRIPT } from './views/script.ts';
+import { createPageReply, createReply, createRetryHeaders, noticePage, SCRIPT } from './views/layout.ts';
 import { createStylesheet } from './views/style.ts';
 
 interface ConsoleOptions extends ConsoleDeps, ConsoleSignInOptions {

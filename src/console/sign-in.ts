@@ -11,9 +11,8 @@ import { createRateLimiter, getRateLimitKey } from '../lib/rate-limiter.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { FormFields } from '../pages/form.ts';
 import { html, type Markup, sanitizeText } from '../pages/views/html.ts';
-import { type BrowserRequest, formatSessionCookie, getReturnUrl, parseReturnUrl } from './browser-request.ts';
 import { type ConsolePath, urlFor } from './context.ts';
-import { ConsoleSessions } from './sessions.ts';
+import { type BrowserRequest, ConsoleSessions, formatSessionCookie, getReturnUrl, parseReturnUrl } from './sessions.ts';
 import { createPageReply, createReply, createRetryHeaders } from './views/layout.ts';
 
 export interface ConsoleSignInOptions {

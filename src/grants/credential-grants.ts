@@ -23,7 +23,7 @@ import { formatRejection, type RejectedToken } from '../domain/token-rejection.t
 import { CLIENT_LABEL, type User } from '../domain/user.ts';
 import { findTokenFault } from '../domain/verified-token.ts';
 import { omitUndefined } from '../lib/omit-undefined.ts';
-import type { SubjectToken, SubjectTokenType } from '../tokens/trusted-issuers/subject-token-reader.ts';
+import type { SubjectToken, SubjectTokenType } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import type { ValidatedCertificate } from '../x509/certificate-validator.ts';
 import type { GrantDeps } from './deps.ts';
 import {

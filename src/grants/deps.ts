@@ -7,7 +7,7 @@ import type { Logger } from '../observability/logger.ts';
 import type { Store } from '../ports/store.ts';
 import type { TokenIssuer } from '../tokens/issuer.ts';
 import type { Sealer } from '../tokens/sealer.ts';
-import type { SubjectTokenReader } from '../tokens/trusted-issuers/subject-token-reader.ts';
+import type { SubjectTokenReader } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import type { CertificateValidator } from '../x509/certificate-validator.ts';
 import type { PendingDeviceLimiter, PollLimiter } from './device-limits.ts';
 import type { OutageTracker } from './outage-tracker.ts';

@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { deviceNameField, integerField, nonEmptyField, textField } from '../http/schema-fields.ts';
-import { SUBJECT_TOKEN_TYPES, type SubjectTokenType } from '../tokens/trusted-issuers/subject-token-reader.ts';
+import { SUBJECT_TOKEN_TYPES, type SubjectTokenType } from '../tokens/trusted-issuers/trusted-issuers.ts';
 
 /** Requests and responses. The endpoints take their parameter names and types from here, and so does the OpenAPI document. */
 

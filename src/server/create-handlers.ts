@@ -12,12 +12,15 @@ import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
 import { type ProxyDeps, ReverseProxy } from '../proxy/proxy.ts';
 import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
+import { SIGNATURE_ALGORITHMS } from '../tokens/jwt.ts';
 import { PROOF_ALGORITHMS } from '../tokens/proof-verifier.ts';
 import { createSealer } from '../tokens/sealer.ts';
-import { SIGNATURE_ALGORITHMS } from '../tokens/signature.ts';
 import { TOKEN_CACHE_SIZE } from '../tokens/token-cache.ts';
-import { createSubjectTokenReader } from '../tokens/trusted-issuers/subject-token-reader.ts';
-import { createLogoutTokenReader, createTrustedTokenReader } from '../tokens/trusted-issuers/trusted-issuers.ts';
+import {
+  createLogoutTokenReader,
+  createSubjectTokenReader,
+  createTrustedTokenReader,
+} from '../tokens/trusted-issuers/trusted-issuers.ts';
 import { createCertificateValidator } from '../x509/certificate-validator.ts';
 import { buildGrantPolicy, buildIntegrations, buildIntrospection } from './build-from-settings.ts';
 import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';

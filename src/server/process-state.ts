@@ -8,7 +8,7 @@ import { createRateLimiter, type RateLimiter } from '../lib/rate-limiter.ts';
 import { type ResourceScope, SharedResources } from '../lib/shared-resources.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
-import { createAttemptLimits } from '../pages/throttling/attempt-limits.ts';
+import { createAttemptLimits } from '../pages/attempt-limits.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import type { Store } from '../ports/store.ts';
 import { LiveStreams } from '../proxy/policy/live-streams.ts';

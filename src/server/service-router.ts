@@ -6,16 +6,16 @@ import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { createCorsPolicy } from '../oauth/cors.ts';
 import {
+  AUTHORIZATION_PATH,
   handleJwks,
   handleOpenApi,
   handleResourceMetadata,
   JWKS_PATH,
   OPENAPI_PATH,
   serializeOpenApi,
-} from '../oauth/documents.ts';
-import { AUTHORIZATION_PATH } from '../oauth/metadata.ts';
+} from '../oauth/metadata.ts';
 import { handleMetadata, handleOAuth, listOAuthPaths, OAUTH_PATH } from '../oauth/router.ts';
-import { isNavigation } from '../pages/fetch-metadata.ts';
+import { isNavigation } from '../pages/form.ts';
 import { prefersHtml } from '../proxy/policy/root-page.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import {

@@ -14,7 +14,7 @@ import {
 import { errorFields, type Logger } from '../observability/logger.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import { createClientAssertions } from '../tokens/client-assertions.ts';
-import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm } from '../tokens/signature.ts';
+import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm } from '../tokens/jwt.ts';
 import { TOKEN_CACHE_SIZE } from '../tokens/token-cache.ts';
 import { createScopeMapping } from '../tokens/trusted-issuers/claim-mapping.ts';
 import { fetchKeys } from '../tokens/trusted-issuers/fetch-keys.ts';

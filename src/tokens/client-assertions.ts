@@ -2,8 +2,7 @@ import { JOSEError } from 'jose/errors';
 import type { Epoch } from '../domain/epoch.ts';
 import type { Json } from '../lib/strict-json.ts';
 import { findClaimFault } from './claims.ts';
-import { decodeToken } from './jwt.ts';
-import { isSignatureAlgorithm } from './signature.ts';
+import { decodeToken, isSignatureAlgorithm } from './jwt.ts';
 import type { IssuerKeys } from './trusted-issuers/issuer-keys.ts';
 
 const MAX_LENGTH = 8_192;

@@ -8,8 +8,8 @@ import type { Epoch } from '../domain/epoch.ts';
 import type { KeyIds } from '../domain/grant.ts';
 import { CLOCK_TOLERANCE } from '../domain/verified-token.ts';
 import { Fault } from '../ports/fault.ts';
+import { VerificationKey } from './jwt.ts';
 import type { KeyringFile, SealingEntry, SigningAlgorithm, SigningEntry } from './keyring-file.ts';
-import { VerificationKey } from './signature.ts';
 
 export interface SigningKey extends KeyValidity {
   readonly alg: SigningAlgorithm;

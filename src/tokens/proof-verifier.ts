@@ -6,10 +6,9 @@ import { normalizeAuthority, parseTarget } from '../domain/request-target.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { isJsonObject, type Json, type JsonObject } from '../lib/strict-json.ts';
 import { TwoGenerationCache } from '../lib/two-generation-cache.ts';
-import { decodeToken } from './jwt.ts';
+import { decodeToken, isSignatureAlgorithm, type SignatureAlgorithm, VerificationKey } from './jwt.ts';
 import type { ProofMemory } from './proof-memory.ts';
 import type { Sealer } from './sealer.ts';
-import { isSignatureAlgorithm, type SignatureAlgorithm, VerificationKey } from './signature.ts';
 
 const MAX_LENGTH = 8_192;
 const MAX_ID_LENGTH = 256;

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { isSecret, listSettingPaths } from '../../src/config/known-settings.ts';
-import { listEffectiveSettings } from '../../src/console/effective-settings.ts';
+import { listEffectiveSettings } from '../../src/console/configuration.ts';
 import { loadValid, SAMPLE } from '../support/configuration.ts';
 
 const flatten = (text: string): Map<string, string | undefined> =>

@@ -3,11 +3,17 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { SettingsInput } from '../../src/config/schema.ts';
-import { contrastRatio, createAccent, MIN_CONTRAST } from '../../src/pages/views/accent-colour.ts';
 import { MESSAGES, negotiateLanguage } from '../../src/pages/views/messages/languages.ts';
 import { describeScope } from '../../src/pages/views/scope-text.ts';
-import { BACKGROUNDS, createStyle } from '../../src/pages/views/style.ts';
-import { createTheme, type PagesSettings } from '../../src/pages/views/theme.ts';
+import {
+  BACKGROUNDS,
+  contrastRatio,
+  createAccent,
+  createStyle,
+  createTheme,
+  MIN_CONTRAST,
+  type PagesSettings,
+} from '../../src/pages/views/theme.ts';
 import { BASE, type PagesHarness, startPagesHarness, toScope } from '../support/pages-harness.ts';
 
 /** `--text` and `--soft` in style.ts. */

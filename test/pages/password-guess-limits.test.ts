@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { createAttemptLimits } from '../../src/pages/throttling/attempt-limits.ts';
+import { createAttemptLimits } from '../../src/pages/attempt-limits.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { BASE_DN, type LdapServer, SERVICE_ACCOUNT, startLdapServer } from '../support/ldap-server.ts';
 import { BASE, type PagesHarness, startPagesHarness } from '../support/pages-harness.ts';

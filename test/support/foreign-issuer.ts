@@ -1,5 +1,5 @@
 import { exportJWK, generateKeyPair, type JWK, SignJWT } from 'jose';
-import type { SignatureAlgorithm } from '../../src/tokens/signature.ts';
+import type { SignatureAlgorithm } from '../../src/tokens/jwt.ts';
 import { IssuerKeys } from '../../src/tokens/trusted-issuers/issuer-keys.ts';
 import { parseKeySet } from '../../src/tokens/trusted-issuers/key-set.ts';
 

@@ -2,7 +2,7 @@ import { createHook } from 'node:async_hooks';
 import { constants, createPrivateKey, type KeyObject, type SignKeyObjectInput, sign } from 'node:crypto';
 import { CompactSign, exportJWK, generateKeyPair, generateSecret, importJWK, type JWK } from 'jose';
 import { describe, expect, test } from 'vitest';
-import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm, VerificationKey } from '../../src/tokens/signature.ts';
+import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm, VerificationKey } from '../../src/tokens/jwt.ts';
 import { createScopeMapping } from '../../src/tokens/trusted-issuers/claim-mapping.ts';
 import { TrustedIssuer } from '../../src/tokens/trusted-issuers/trusted-issuer.ts';
 import { TrustedIssuers } from '../../src/tokens/trusted-issuers/trusted-issuers.ts';

@@ -94,3 +94,15 @@ export const createPageReply = (page: ConsolePage, headers?: Reply['headers'], s
 export const createRetryHeaders = (seconds: number): Reply['headers'] => ({
   'retry-after': String(Math.max(1, Math.ceil(seconds))),
 });
+
+/** The script of the console, served as a file. Every page works without it: it shows local times. */
+export const SCRIPT = `'use strict';
+for (const element of document.querySelectorAll('time[datetime]')) {
+  const date = new Date(element.dateTime);
+  if (!Number.isNaN(date.getTime())) element.title = date.toLocaleString() + ' local time';
+}
+// A page from the back/forward cache may belong to a session that has ended.
+addEventListener('pageshow', (event) => {
+  if (event.persisted) location.reload();
+});
+`;

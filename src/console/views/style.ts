@@ -1,4 +1,4 @@
-import { createBaseStyle } from '../../pages/views/style.ts';
+import { createBaseStyle } from '../../pages/views/theme.ts';
 
 /** The stylesheet of the console, with the colours and controls of the pages. */
 export const createStylesheet = (accent: string | undefined): string => createBaseStyle(accent) + RULES;

@@ -1,6 +1,6 @@
 import { createBoundedCache } from '../../lib/bounded-cache.ts';
 import { Fault } from '../../ports/fault.ts';
-import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm } from '../signature.ts';
+import { SIGNATURE_ALGORITHMS, type SignatureAlgorithm } from '../jwt.ts';
 import type { IssuerKey } from './key-set.ts';
 
 export interface IssuerKeysOptions {

@@ -2,13 +2,7 @@ import { createPublicKey } from 'node:crypto';
 import { calculateJwkThumbprint } from 'jose/jwk/thumbprint';
 import { importJWK } from 'jose/key/import';
 import { isJsonObject, type Json, type JsonObject, parseStrictJson } from '../../lib/strict-json.ts';
-import {
-  getKeyType,
-  isSignatureAlgorithm,
-  MIN_RSA_BITS,
-  type SignatureAlgorithm,
-  VerificationKey,
-} from '../signature.ts';
+import { getKeyType, isSignatureAlgorithm, MIN_RSA_BITS, type SignatureAlgorithm, VerificationKey } from '../jwt.ts';
 
 /** More keys than any issuer has: looking through them must stay cheap. */
 const MAX_KEYS = 128;

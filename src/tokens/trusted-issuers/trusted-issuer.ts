@@ -6,9 +6,8 @@ import type { VerifiedToken } from '../../domain/verified-token.ts';
 import { omitUndefined } from '../../lib/omit-undefined.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import { type ClaimRules, findClaimFault, readConfirmation } from '../claims.ts';
-import { type DecodedToken, decodeToken } from '../jwt.ts';
+import { type DecodedToken, decodeToken, isSignatureAlgorithm, type SignatureAlgorithm } from '../jwt.ts';
 import { isOpaqueToken } from '../opaque-token.ts';
-import { isSignatureAlgorithm, type SignatureAlgorithm } from '../signature.ts';
 import {
   type ClaimMapping,
   isTrustedClaim,

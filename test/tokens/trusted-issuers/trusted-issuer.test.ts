@@ -5,14 +5,13 @@ import { formatScope } from '../../../src/domain/scope.ts';
 import { findTokenFault, type VerifiedToken } from '../../../src/domain/verified-token.ts';
 import { createScopeMapping } from '../../../src/tokens/trusted-issuers/claim-mapping.ts';
 import type { IssuerKeys } from '../../../src/tokens/trusted-issuers/issuer-keys.ts';
-import { createSubjectTokenReader } from '../../../src/tokens/trusted-issuers/subject-token-reader.ts';
 import {
   deriveTokenId,
   type TokenReading,
   TrustedIssuer,
   type TrustedIssuerOptions,
 } from '../../../src/tokens/trusted-issuers/trusted-issuer.ts';
-import { TrustedIssuers } from '../../../src/tokens/trusted-issuers/trusted-issuers.ts';
+import { createSubjectTokenReader, TrustedIssuers } from '../../../src/tokens/trusted-issuers/trusted-issuers.ts';
 import { createFixedKeys, createForeignKey, signForeign } from '../../support/foreign-issuer.ts';
 import { scope } from '../../support/proxy-harness.ts';
 
