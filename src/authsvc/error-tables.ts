@@ -1,10 +1,10 @@
-import type { RefusalOf } from '../domain/refusal.ts';
 import {
   CODE_ERRORS,
   createCertificateErrors,
   createCommonErrors,
   createIdentityErrors,
   describe,
+  INVALID_BEARER_TOKEN,
   INVALID_CLIENT,
   INVALID_GRANT,
   INVALID_REQUEST,
@@ -129,20 +129,5 @@ export const BEARER_ERRORS: ErrorTable = {
     { status: 401, code: 'invalid_token' },
     'Send the access token as Authorization: Bearer <access_token>.',
   ),
-  token_invalid: describe({ status: 401, code: 'invalid_token' }, ({ fault }) => TOKEN_ERROR_TEXTS[fault]),
+  token_invalid: INVALID_BEARER_TOKEN,
 };
-
-const TOKEN_ERROR_TEXTS = {
-  malformed: 'The access token is malformed.',
-  not_authentic: 'The access token was not issued by this service.',
-  expired: 'The access token has expired; refresh it.',
-  not_yet_valid: 'The access token is not valid yet.',
-  revoked: 'The access token was revoked.',
-  client_removed: 'The API integration of this access token no longer exists.',
-  wrong_audience: 'The access token was issued for another API.',
-  certificate_not_presented:
-    'The access token is bound to a client certificate that was not presented on this connection.',
-  certificate_rejected: 'The access token is bound to a client certificate that is no longer accepted.',
-  proof_missing: 'The access token is bound to a DPoP key; this endpoint accepts bearer tokens only.',
-  not_proof_bound: 'The access token is not bound to a DPoP key.',
-} as const satisfies Record<RefusalOf<'token_invalid'>['fault'], string>;

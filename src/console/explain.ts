@@ -2,9 +2,9 @@ import { isForwardableMethod } from '../domain/method.ts';
 import { parseScope } from '../domain/scope.ts';
 import { html, type Markup } from '../pages/views/html.ts';
 import type { Explanation, Verdict } from '../proxy/policy/explain.ts';
-import { formatDetails, MISMATCH_TEXTS, VERDICT_TEXTS } from '../proxy/policy/explain-text.ts';
+import { formatExplanation, VERDICT_TEXTS } from '../proxy/policy/explain-text.ts';
 import { type ConsoleHandler, type ConsoleRequest, explainRequest, urlFor } from './context.ts';
-import { renderBadge, renderCode, renderFacts, renderText } from './views/format.ts';
+import { renderBadge, renderText } from './views/format.ts';
 
 const MAX_LENGTHS = { method: 32, path: 4_096, scope: 4_096, client: 256, host: 259 } as const;
 type FieldName = keyof typeof MAX_LENGTHS;
@@ -61,30 +61,16 @@ function explainFields(deps: ConsoleRequest['deps'], fields: Fields): Explanatio
 
 function renderResult({ method, path }: Fields, result: Explanation | string): Markup {
   if (typeof result === 'string') return html`<p class="note bad" role="alert">${result}</p>`;
-  const { verdict, reason, rule, requirement, reportOnly, tried } = result;
+  const { verdict, reportOnly } = result;
   const isForwarded = reportOnly === true && !PASSING.has(verdict);
   const tone = PASSING.has(verdict) ? 'good' : verdict === 'token_required' || isForwarded ? 'warn' : 'bad';
-  const details = formatDetails(result).map((line) => line.trim());
+  const lines = formatExplanation(result).slice(-MAX_LINES);
   return html`<section class="card wide" aria-labelledby="verdict">
 <div class="line-up"><h2 id="verdict">${renderText(method, 32)} ${renderText(path)}</h2>${renderBadge(VERDICT_TEXTS[verdict], tone)}</div>
-<p>${renderText(reason)}${isForwarded && ', but it is forwarded: the rule is report-only'}</p>
-${renderFacts([
-  ['Rule', rule?.name],
-  ['Requires', renderCode(requirement)],
-  ['Upstream', rule?.upstream],
-  ['Path as matched', result.path === path ? undefined : result.path],
-])}
-${details.length > 0 && html`<ul>${details.map((line) => html`<li>${renderText(line)}</li>`)}</ul>`}
-${renderTried(tried)}
+<ul>
+${lines.map((line) => html`<li>${renderText(line.trim())}</li>\n`)}</ul>
 </section>`;
 }
 
-const MAX_TRIED = 200;
-
-function renderTried(tried: Explanation['tried']): Markup {
-  const others = tried.flatMap(({ rule, misfit }) => (misfit === undefined ? [] : [{ rule, misfit }]));
-  if (others.length === 0) return html``;
-  return html`<details><summary>${others.length === 1 ? '1 rule was' : `${others.length} rules were`} tried before</summary>
-<ul>${others.slice(0, MAX_TRIED).map(({ rule, misfit }) => html`<li>${renderText(rule)}: ${MISMATCH_TEXTS[misfit]}</li>`)}</ul>
-</details>`;
-}
+/** The last ones: there is one for each rule that was tried, and the verdict is at the end. */
+const MAX_LINES = 200;

@@ -1,4 +1,4 @@
-import type { Refusal } from '../domain/refusal.ts';
+import type { Refusal, RefusalOf } from '../domain/refusal.ts';
 import { describeRefusal, type ErrorTable } from '../http/error-table.ts';
 
 type ErrorCode = Pick<ErrorTable['request_malformed'], 'status' | 'code'>;
@@ -106,6 +106,27 @@ export const createCertificateErrors = (error: ErrorCode) =>
       ({ detail }) => `The client certificate has no single clear identity: ${detail}.`,
     ),
   }) satisfies Partial<ErrorTable>;
+
+/** RFC 6750 §3.1: the access token with which a caller authenticates. */
+export const INVALID_BEARER_TOKEN = describe(
+  { status: 401, code: 'invalid_token' },
+  ({ fault }: RefusalOf<'token_invalid'>) => TOKEN_FAULT_TEXTS[fault],
+);
+
+const TOKEN_FAULT_TEXTS = {
+  malformed: 'The access token is malformed.',
+  not_authentic: 'The access token was not issued by this service.',
+  expired: 'The access token has expired; refresh it.',
+  not_yet_valid: 'The access token is not valid yet.',
+  revoked: 'The access token was revoked.',
+  client_removed: 'The API integration of this access token no longer exists.',
+  wrong_audience: 'The access token was issued for another API.',
+  certificate_not_presented:
+    'The access token is bound to a client certificate that was not presented on this connection.',
+  certificate_rejected: 'The access token is bound to a client certificate that is no longer accepted.',
+  proof_missing: 'The access token is bound to a DPoP key; this endpoint accepts bearer tokens only.',
+  not_proof_bound: 'The access token is not bound to a DPoP key.',
+} as const satisfies Record<RefusalOf<'token_invalid'>['fault'], string>;
 
 /** Where the certificate authenticates the caller, an unusable identity is an authentication error. */
 export const createIdentityErrors = (error: ErrorCode) =>

@@ -14,24 +14,14 @@ import { parseScope, type Scope } from '../domain/scope.ts';
 import type { AssertedGroups, User } from '../domain/user.ts';
 import { omitUndefined } from '../lib/omit-undefined.ts';
 import { Fault } from '../ports/fault.ts';
-import { type GrantDeps, getIntegrationName } from './deps.ts';
+import type { GrantDeps } from './deps.ts';
 import { getDeviceIntegration, keepRequestUntil } from './device-grant.ts';
 import { assertAuditAvailable } from './issue.ts';
 
 const MAX_RACES = 16;
 
-/** A device request as the confirmation page shows it. */
-export interface DeviceApprovalRequest {
-  readonly requestId: string;
-  readonly clientId: string;
-  readonly integrationName: string;
-  readonly scope: Scope;
-  readonly askedAt: Epoch;
-  readonly askedFrom: string;
-  /** As the device calls itself. */
-  readonly deviceName?: string;
-  readonly expires: Epoch;
-}
+/** A device request, with its scope as the confirmation page shows it. */
+export type DeviceApprovalRequest = Omit<DeviceRequest, 'scope'> & { readonly scope: Scope };
 
 /** Malformed, unknown and expired user codes are indistinguishable. */
 export async function findApprovalRequest(deps: GrantDeps, typedCode: string): Promise<Outcome<DeviceApprovalRequest>> {
@@ -50,7 +40,7 @@ export async function readApprovalRequest(deps: GrantDeps, requestId: string): P
   const pending = checkDecidable(found.record, found.now);
   if (!pending.ok) return pending;
   const integration = getDeviceIntegration(deps, pending.value.clientId);
-  return integration.ok ? toApprovalRequest(deps, pending.value) : integration;
+  return integration.ok ? toApprovalRequest(pending.value) : integration;
 }
 
 /** Checked before the confirmation page is shown, and again on confirmation. */
@@ -70,7 +60,7 @@ export async function confirmDevice(
   user: User,
   /** As of the sign-in. The profile is used if the directory cannot find the name by the identity. */
   signIn: { readonly profile?: Profile; readonly assertedGroups?: AssertedGroups } = {},
-): Promise<Outcome<DeviceApprovalRequest>> {
+): Promise<Outcome<unknown>> {
   assertAuditAvailable(deps);
   const approval = await readApprovalRequest(deps, requestId);
   // A second click of the same user on Approve must succeed as well.
@@ -97,7 +87,7 @@ export async function confirmDevice(
       identity: user.identity,
       name: profile?.name,
     });
-  return approval.ok ? approval : toApprovalRequest(deps, decided.value.request);
+  return decided;
 }
 
 export async function denyDevice(deps: GrantDeps, requestId: string, user: User): Promise<Outcome<unknown>> {
@@ -124,20 +114,9 @@ export async function recordFailedSignIn(
   return ok({ closed });
 }
 
-function toApprovalRequest(deps: GrantDeps, request: DeviceRequest): Outcome<DeviceApprovalRequest> {
+function toApprovalRequest(request: DeviceRequest): Outcome<DeviceApprovalRequest> {
   const scope = parseScope(request.scope, { allowSpaces: true });
-  if (!scope.ok) return scope;
-  const { id, clientId, askedAt, askedFrom, deviceName, expires } = request;
-  return ok({
-    requestId: id,
-    clientId,
-    integrationName: getIntegrationName(deps, clientId),
-    scope: scope.value,
-    askedAt,
-    askedFrom,
-    ...omitUndefined({ deviceName }),
-    expires,
-  });
+  return scope.ok ? ok({ ...request, scope: scope.value }) : scope;
 }
 
 async function updateDeviceRequest(

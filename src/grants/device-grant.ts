@@ -26,23 +26,6 @@ import {
 } from './issue.ts';
 import { isGrantRevoked } from './revoke.ts';
 
-export interface DeviceAuthorizationRequest {
-  readonly clientAuthenticated?: boolean;
-  readonly clientId: string;
-  readonly scope: string | undefined;
-  readonly clientAddress: string;
-  readonly deviceName?: string | undefined;
-  readonly scopeSyntax?: ScopeSyntax;
-}
-
-export interface DeviceCodes {
-  readonly deviceCode: string;
-  readonly userCode: string;
-  readonly expires: Epoch;
-  readonly expiresIn: number;
-  readonly interval: number;
-}
-
 const MAX_CODE_ATTEMPTS = 8;
 const MAX_RACES = 8;
 
@@ -72,21 +55,30 @@ const getDeviceTimes = ({ policy }: GrantDeps, { device }: Integration) => ({
   interval: device?.interval ?? policy.device.interval,
 });
 
-/** RFC 8628 §3.1: creates a device code for polling and a user code. */
-async function startDeviceAuthorization(
-  deps: GrantDeps,
-  params: DeviceAuthorizationRequest,
-): Promise<Outcome<DeviceCodes>> {
+/** RFC 8628 §3.1 and §3.2, for both APIs: creates a device code for polling and a user code. */
+export async function authorizeDevice(
+  { grantDeps: deps, pagesUrl, path }: Pick<EndpointService<never>, 'grantDeps' | 'pagesUrl' | 'path'>,
+  context: RequestContext,
+  parameters: Parameters,
+  {
+    scopeSyntax,
+    clientAuthenticated = false,
+  }: { readonly scopeSyntax?: ScopeSyntax; readonly clientAuthenticated?: boolean } = {},
+) {
+  const clientId = parameters.get('client_id');
+  if (clientId === undefined) return refused({ reason: 'client_id_missing' });
+  context.note({ clientId });
   assertAuditAvailable(deps);
-  const found = getDeviceIntegration(deps, params.clientId);
+  const found = getDeviceIntegration(deps, clientId);
   if (!found.ok) return found;
   const integration = found.value;
-  const authentication = requireAuthentication(integration, params);
+  const authentication = requireAuthentication(integration, { clientAuthenticated });
   if (!authentication.ok) return authentication;
   if (!integration.access.some((entry) => entry.grants === undefined || entry.grants.has('device')))
     return refused({ reason: 'grant_type_not_allowed', grantType: 'device' });
-  if (params.scope === undefined) return refused({ reason: 'scope_missing' });
-  const scope = parseScope(params.scope, params.scopeSyntax);
+  const requestedScope = parameters.get('scope');
+  if (requestedScope === undefined) return refused({ reason: 'scope_missing' });
+  const scope = parseScope(requestedScope, scopeSyntax);
   if (!scope.ok) return scope;
   const excess = findExcess(scope.value, integration.scope);
   if (excess) return refused({ reason: 'scope_exceeds_integration', excess: formatScope(excess) });
@@ -94,15 +86,15 @@ async function startDeviceAuthorization(
   const { codeLifetime, interval } = getDeviceTimes(deps, integration);
   const now = deps.now();
   const expires = Math.floor(now) + codeLifetime;
-  const deviceName = createDeviceName(params.deviceName);
+  const deviceName = createDeviceName(parameters.get('device_name'));
   const deviceCode = `ghd_${randomBytes(32).toString('base64url')}`;
   const request: DeviceRequest = {
     state: 'pending',
     id: deriveRequestId(deviceCode),
-    clientId: params.clientId,
-    scope: params.scope,
+    clientId,
+    scope: requestedScope,
     askedAt: Math.floor(now),
-    askedFrom: params.clientAddress,
+    askedFrom: context.clientAddress,
     ...omitUndefined({ deviceName }),
     expires,
     failedSignIns: 0,
@@ -111,18 +103,21 @@ async function startDeviceAuthorization(
   if (userCode === undefined) return refused({ reason: 'too_many_device_requests' });
   deps.log.audit('device_requested', {
     request: request.id,
-    client: request.clientId,
+    client: clientId,
     scope: request.scope,
-    from: params.clientAddress,
+    from: context.clientAddress,
     ...omitUndefined({ device_name: deviceName }),
   });
-  return ok({
-    deviceCode,
-    userCode: formatUserCode(userCode),
-    expires,
-    expiresIn: Math.max(0, Math.floor(expires - now)),
+  const page = `${pagesUrl}${path}/device`;
+  const response = {
+    device_code: deviceCode,
+    user_code: formatUserCode(userCode),
+    verification_uri: page,
+    verification_uri_complete: `${page}?user_code=${formatUserCode(userCode)}`,
+    expires_in: Math.max(0, Math.floor(expires - now)),
     interval,
-  });
+  };
+  return ok({ response, expires });
 }
 
 /** Returns the user code; undefined if too many requests are pending. */
@@ -216,35 +211,4 @@ export async function exchangeDeviceCode(deps: GrantDeps, params: DeviceTokenReq
   if (issued.value !== undefined) return ok(issued.value);
   deps.log.audit('device_code_replayed', { request: id, client: params.clientId });
   return refused({ reason: 'device_code_used' });
-}
-
-/** RFC 8628 §3.1 and §3.2, for both APIs. */
-export async function authorizeDevice(
-  { grantDeps, pagesUrl, path }: Pick<EndpointService<never>, 'grantDeps' | 'pagesUrl' | 'path'>,
-  context: RequestContext,
-  parameters: Parameters,
-  options: { readonly scopeSyntax?: ScopeSyntax; readonly clientAuthenticated?: boolean } = {},
-) {
-  const clientId = parameters.get('client_id');
-  if (clientId === undefined) return refused({ reason: 'client_id_missing' });
-  context.note({ clientId });
-  const codes = await startDeviceAuthorization(grantDeps, {
-    clientId,
-    scope: parameters.get('scope'),
-    clientAddress: context.clientAddress,
-    deviceName: parameters.get('device_name'),
-    ...options,
-  });
-  if (!codes.ok) return codes;
-  const { deviceCode, userCode, expires, expiresIn, interval } = codes.value;
-  const page = `${pagesUrl}${path}/device`;
-  const response = {
-    device_code: deviceCode,
-    user_code: userCode,
-    verification_uri: page,
-    verification_uri_complete: `${page}?user_code=${userCode}`,
-    expires_in: expiresIn,
-    interval,
-  };
-  return ok({ response, expires });
 }

@@ -6,6 +6,7 @@ import {
   createCommonErrors,
   createIdentityErrors,
   describe,
+  INVALID_BEARER_TOKEN,
   INVALID_CLIENT,
   INVALID_GRANT,
   INVALID_REQUEST,
@@ -163,24 +164,10 @@ export const INTROSPECTION_ERRORS: ErrorTable = {
     INVALID_CLIENT,
     'Authenticate with a client secret or key, a client certificate, or an access token as Authorization: Bearer <access_token>.',
   ),
-  token_invalid: describe({ status: 401, code: 'invalid_token' }, ({ fault }) => TOKEN_ERROR_TEXTS[fault]),
+  token_invalid: INVALID_BEARER_TOKEN,
   token_scope_insufficient: describe(
     { status: 401, code: 'insufficient_scope' },
     ({ scope }) => `The access token does not have the scope ${scope}.`,
   ),
   identity_not_allowed: describe(INVALID_CLIENT, 'The identity in the certificate may not introspect tokens.'),
 };
-
-const TOKEN_ERROR_TEXTS = {
-  malformed: "The caller's access token is malformed.",
-  not_authentic: "The caller's access token was not issued by this service.",
-  expired: "The caller's access token has expired.",
-  not_yet_valid: "The caller's access token is not valid yet.",
-  revoked: "The caller's access token was revoked.",
-  client_removed: 'The API integration of the caller no longer exists.',
-  wrong_audience: "The caller's access token was issued for another API.",
-  certificate_not_presented: "The caller's access token is bound to a client certificate that was not presented.",
-  certificate_rejected: "The caller's access token is bound to a client certificate that is no longer accepted.",
-  proof_missing: "The caller's access token is bound to a DPoP key; this endpoint accepts bearer tokens only.",
-  not_proof_bound: "The caller's access token is not bound to a DPoP key.",
-} as const satisfies Record<RefusalOf<'token_invalid'>['fault'], string>;

@@ -8,6 +8,8 @@ import { accessTokenRateLimitKey, certificateRateLimitKey } from '../grants/rate
 import { readBearerToken } from '../http/bearer-token.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
+import { omitUndefined } from '../lib/omit-undefined.ts';
+import { formatConfirmation } from '../tokens/claims.ts';
 import { authenticateRequest, hasClientCredential } from './client-authentication.ts';
 import { INTROSPECTION_ERRORS } from './error-tables.ts';
 import { IntrospectionRequest, type IntrospectionResponse } from './schemas.ts';
@@ -52,18 +54,15 @@ export const introspect: OAuthEndpoint = {
         exp: bearer.expires,
         iat: bearer.issuedAt,
         sub: bearer.identity,
-        ...(bearer.profile?.name !== undefined && { username: bearer.profile.name }),
-        ...(bearer.profile?.email !== undefined && { email: bearer.profile.email }),
+        ...omitUndefined({
+          username: bearer.profile?.name,
+          email: bearer.profile?.email,
+          cnf: formatConfirmation(bearer),
+        }),
         ...(bearer.profile?.groups !== undefined && { groups: [...bearer.profile.groups] }),
         aud: bearer.audience?.[0] ?? service.publicUrl,
         iss: service.publicUrl,
         jti: `${bearer.grantId}.${bearer.generation}`,
-        ...((bearer.boundTo !== undefined || bearer.proofKey !== undefined) && {
-          cnf: {
-            ...(bearer.boundTo !== undefined && { 'x5t#S256': bearer.boundTo }),
-            ...(bearer.proofKey !== undefined && { jkt: bearer.proofKey }),
-          },
-        }),
       } satisfies z.output<typeof IntrospectionResponse>,
     });
   },

@@ -64,13 +64,13 @@ export const submitCode: FormHandler = async (deps, pageRequest, fields) => {
     try {
       const approval = await findApprovalRequest(deps.grantDeps, typed);
       if (approval.ok) {
-        const { requestId, clientId } = approval.value;
+        const { id, clientId } = approval.value;
         const { ended: _ended, goal: _goal, typed: _typed, ...session } = pageRequest.session;
         const code = parseUserCode(typed) ?? '';
         pageRequest.context.note({ clientId });
         return {
           redirect: session.identity === undefined ? '/sign-in' : '/review',
-          session: { ...session, request: { id: requestId, clientId, code } },
+          session: { ...session, request: { id, clientId, code } },
         };
       }
       const { reason } = approval.refusal;

@@ -3,6 +3,7 @@ import type { Epoch } from '../../domain/epoch.ts';
 import { localize } from '../../domain/language.ts';
 import type { Refusal } from '../../domain/refusal.ts';
 import { formatScope, parseScope, type Scope } from '../../domain/scope.ts';
+import { getIntegrationName } from '../../grants/deps.ts';
 import type { DeviceApprovalRequest } from '../../grants/device-decision.ts';
 import type { OpenIdProvider } from '../../identity/openid-provider.ts';
 import { getFormSubject, type PageDeps, type PagePath, type PageRequest } from '../page-handler.ts';
@@ -153,7 +154,7 @@ export function reviewPage(deps: PageDeps, session: Session, view: ReviewView): 
     title,
     body: html`${renderProgress(messages, 3)}
 <h1>${title}</h1>
-<p>${renderName(request.integrationName)}${review.requestsAccess}</p>
+<p>${renderName(getIntegrationName(deps.grantDeps, request.clientId))}${review.requestsAccess}</p>
 ${refusalText !== undefined && renderAlert(refusalText)}
 <section class="compare" aria-labelledby="compare">
 <h2 id="compare">${review.codeLabel}</h2>
