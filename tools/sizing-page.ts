@@ -1,9 +1,69 @@
+import { deriveClientLimits } from '../src/listener/client-accounts.ts';
 import { readMeasurements, renderSizingSection } from './sizing.ts';
 
-/** docs/sizing.md, generated from the measurements. */
-export const renderSizing = (): string => `# Sizing on Redis
+const MEBIBYTE = 1_048_576;
+const CORE_STEP = 50;
 
-The resources that an installation needs, computed from constants measured with \`npm run bench:redis\` (\`tools/sizing-constants.json\`). To compute your own:
+interface Reservation {
+  readonly perSecond: number;
+  readonly workers: number;
+  readonly mebibytes: number;
+}
+
+const RESERVATIONS: readonly Reservation[] = [
+  { perSecond: 100, workers: 1, mebibytes: 128 },
+  { perSecond: 1_000, workers: 1, mebibytes: 192 },
+  { perSecond: 10_000, workers: 2, mebibytes: 512 },
+];
+
+/** Twice the processor time that the requests need, for handshakes, tokens and peaks. */
+function renderReservation({ perSecond, workers, mebibytes }: Reservation, cpuMicros: number): string {
+  const used = (perSecond * cpuMicros) / 1e6;
+  const millicores = Math.ceil((2_000 * used) / CORE_STEP) * CORE_STEP;
+  const kept = workers * deriveClientLimits(workers, mebibytes * MEBIBYTE).keptConnections;
+  const cells = [
+    perSecond.toLocaleString('en'),
+    String(workers),
+    String(Number(used.toPrecision(2))),
+    `${millicores}m`,
+    `${mebibytes}Mi`,
+    kept.toLocaleString('en'),
+  ];
+  return `| ${cells.join(' | ')} |`;
+}
+
+function renderReservations(): string {
+  const { bearerCpuMicros } = readMeasurements().constants;
+  return `| requests per second | \`listen.workers\` | cores used | CPU request | memory limit | idle connections it keeps |
+|---|---|---|---|---|---|
+${RESERVATIONS.map((reservation) => renderReservation(reservation, bearerCpuMicros)).join('\n')}`;
+}
+
+/** docs/sizing.md, generated from the measurements. */
+export const renderSizing = (): string => `# Sizing
+
+## What to reserve
+
+For each replica, with either store. A request with a valid token over TLS counts as one.
+
+${renderReservations()}
+
+- Set no CPU limit: a throttled process delays all of its requests. One process serves at most what one core can.
+- Set the memory limit: gatehouse derives the number of connections and its buffers from it ([memory](deploy.md#memory)).
+
+| to this, add | memory | measured by |
+|---|---|---|
+| a connection | 62 KiB in gatehouse | \`npm run bench -- --only idle\` |
+| a million revocations | 25 MB in each process | \`npm run bench:redis\` |
+| a million grants, embedded store | 0.6 GB in the data file. What is read often stays in the page cache of the system, which returns it when memory is needed; 3 MB in gatehouse | \`npm run bench -- --only growth\` |
+| a million grants, Redis | 715 MB in Redis, nothing in gatehouse | \`npm run bench:redis\` |
+
+An idle process needs 33 MB with the embedded store and 36 MB with Redis, and about 60 MB for the code of Node, which all its processes on a machine share
+(\`npm run bench:memory\`).
+
+## Redis
+
+The resources that an installation on Redis needs, computed from constants measured with \`npm run bench:redis\` (\`tools/sizing-constants.json\`). To compute your own:
 
 \`\`\`sh
 npm run sizing -- --grants 100000000 --replicas 100 --workers 4 --revocations 20
@@ -18,13 +78,13 @@ npm run sizing -- --grants 100000000 --replicas 100 --workers 4 --revocations 20
 | \`--revocations\` | revocations per second; with \`supersede\`, every refresh is one | 0.1 |
 | \`--revocation-lifetime\` | seconds for which a revocation is kept: the remaining lifetime of its grant plus a day | 30 days |
 
-## Examples
+### Examples
 
 ${renderSizingSection(readMeasurements())}
 
 Bearer-token checks are not in the table: they do not access Redis.
 
-## Bottlenecks
+### Bottlenecks
 
 - **One Redis core.** A refresh is one read and one compare-and-swap. Each grant has its own slot, so a cluster distributes them: twice the primaries, twice the refreshes. Longer access-token lifetimes mean fewer refreshes.
 - **The slot of revocations.** Every process sends a heartbeat twice a second and receives every revocation; a cluster cannot distribute this. The load grows with processes × revocations: use fewer workers, and note that \`tokens.refresh.supersede\` adds a revocation for each refresh.
