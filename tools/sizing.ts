@@ -21,6 +21,8 @@ export interface Constants {
   readonly revocationLogBytes: number;
   /** Memory of each process for a revocation. */
   readonly viewBytes: number;
+  /** A forwarded request with a valid token. */
+  readonly bearerCpuMicros: number;
   readonly refreshCpuMicros: number;
   readonly refreshRedisCpuMicros: number;
   readonly refreshBytesToRedis: number;

@@ -49,7 +49,7 @@ function convertIssue(raw: RawSettings, issue: Issue, parentPath: SettingPath): 
       return report(`must be at most ${issue.maximum}${actual}`);
     case 'invalid_value': {
       const allowed = issue.values.map(String);
-      const closest = typeof value === 'string' ? findClosestName(value, allowed) : undefined;
+      const closest = typeof value === 'string' ? findMeantValue(value, allowed) : undefined;
       const hint = closest === undefined || allowed.length < 2 ? '' : `; did you mean ${closest}?`;
       if (value === undefined) return report(`is missing; it must be ${formatAlternatives(allowed)}`);
       // `public: no`: only true is possible.
@@ -169,10 +169,25 @@ function suggestRemedy({ titles, types, items }: KnownSetting, value: Tree | und
     : 'write its settings in the lines below, indented, each as `name: value`';
 }
 
+/** Names of OAuth grant types, and of other products, for the values of `grants`. */
+const GRANT_TYPE_NAMES: readonly (readonly [name: RegExp, value: string])[] = [
+  [/client.?credentials|client.?secret/i, 'client'],
+  [/authori[sz]ation.?code|pkce/i, 'code'],
+  [/device.?(?:code|flow|authori[sz]ation)/i, 'device'],
+  [/token.?exchange|jwt.?bearer/i, 'exchange'],
+  [/mtls|tls.?client|x509/i, 'certificate'],
+];
+
+/** The allowed value that is spelled alike, or means the same. */
+function findMeantValue(text: string, allowed: readonly string[]): string | undefined {
+  const synonym = GRANT_TYPE_NAMES.find(([name, value]) => allowed.includes(value) && name.test(text));
+  return findClosestName(text, allowed) ?? synonym?.[1];
+}
+
 function suggestList(allowed: readonly string[], text: string): string {
   const words = text.length > MAX_QUOTED ? ['a', 'b'] : splitValues(text);
   if (allowed.length === 0) return `write a list: [${words.join(', ')}]`;
-  const values = words.map((word) => findClosestName(word, allowed));
+  const values = words.map((word) => findMeantValue(word, allowed));
   return values.includes(undefined)
     ? `write a list with some of these: ${allowed.join(', ')}`
     : `write a list: [${values.join(', ')}]`;

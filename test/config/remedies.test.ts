@@ -48,6 +48,20 @@ test.each([
 });
 
 test.each([
+  ['client_credentials', 'client'],
+  ['authorization_code', 'code'],
+  ['urn:ietf:params:oauth:grant-type:device_code', 'device'],
+  ['urn:ietf:params:oauth:grant-type:token-exchange', 'exchange'],
+  ['mtls', 'certificate'],
+])('for the grant type %s, %s is suggested', (name, meant) => {
+  const [problem] = loadProblems(withIntegration(`scope: f, grants: ["${name}"]`));
+  expect(problem).toMatchObject({
+    path: 'integrations[0].grants[0]',
+    message: expect.stringContaining(`; did you mean ${meant}?`),
+  });
+});
+
+test.each([
   ['localhost:3000', '; write http://localhost:3000, or https:// if it expects TLS'],
   ['10.0.0.1', '; write http://10.0.0.1, or https:// if it expects TLS'],
   ['/run/api.sock', '; write unix:/run/api.sock'],
