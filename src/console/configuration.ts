@@ -6,42 +6,59 @@ import { formatScope, type Scope } from '../domain/scope.ts';
 import { redactText } from '../lib/redact.ts';
 import type { GatewayStatus, RejectedReload } from '../observability/gateway-status.ts';
 import { html, type Markup } from '../pages/views/html.ts';
-import { type ConsoleHandler, type ConsoleRequest, urlFor } from './context.ts';
-import { renderBadge, renderText, renderTime } from './views/format.ts';
+import { type ConsoleHandler, type ConsoleRequest, readSearchText } from './context.ts';
+import { renderBadge, renderSearch, renderText, renderTime } from './views/format.ts';
 
 export const showConfiguration: ConsoleHandler = async (request) => {
   const { deps, query } = request;
+  const text = readSearchText(query);
   const onlyChanged = query.get('changed') === '1';
-  const sections = listEffectiveSettings(deps.getSettings());
-  const settings = sections.flatMap((section) => section.settings);
-  const changed = settings.filter(({ isChanged }) => isChanged).length;
-  const toggle = onlyChanged
-    ? html`<a href="${urlFor('/configuration')}">Show all</a>`
-    : html`<a href="${urlFor('/configuration', { changed: '1' })}">Show only changed</a>`;
+  const sections = selectSettings(listEffectiveSettings(deps.getSettings()), text, onlyChanged);
+  const filter = html`<label class="check"><input type="checkbox" name="changed" value="1"${onlyChanged && { markup: ' checked' }}>Only changed</label>`;
   return {
     title: 'Configuration',
     body: html`<h1>Configuration in use</h1>
 <p class="soft">With defaults, environment variables and overrides. Secrets are hidden. Settings marked <span class="badge">changed</span> differ from their default, or have none.</p>
 ${renderConfigurationNotice(request, await deps.getStatus())}
-<p class="soft">${settings.length} settings, ${changed} changed. ${toggle}</p>
+${renderSearch('/configuration', 'Name or value contains', text, { filter, button: 'Filter' })}
+<p class="soft" role="status">${describeCount(sections)}</p>
 <div class="settings">
-${sections.map((section) => renderSection(section, onlyChanged))}</div>`,
+${sections.map(renderSection)}</div>`,
   };
 };
 
-function renderSection({ name, settings, omitted }: EffectiveSection, onlyChanged: boolean): Markup | false {
-  const shown = settings.filter(({ isChanged }) => isChanged || !onlyChanged);
-  return (
-    shown.length > 0 &&
-    html`<details class="card" open>
+/** The settings whose path or value contains the text, without letter case. */
+function selectSettings(
+  sections: readonly EffectiveSection[],
+  text: string,
+  onlyChanged: boolean,
+): readonly EffectiveSection[] {
+  const wanted = text.toLowerCase();
+  return sections
+    .map((section) => ({
+      ...section,
+      settings: section.settings.filter(
+        ({ path, value = '', isChanged }) =>
+          (isChanged || !onlyChanged) && `${path} ${value}`.toLowerCase().includes(wanted),
+      ),
+    }))
+    .filter(({ settings }) => settings.length > 0);
+}
+
+function describeCount(sections: readonly EffectiveSection[]): string {
+  const settings = sections.flatMap((section) => section.settings);
+  const changed = settings.filter(({ isChanged }) => isChanged).length;
+  if (settings.length === 0) return 'No setting matches.';
+  return `${settings.length} setting${settings.length === 1 ? '' : 's'}, ${changed} changed`;
+}
+
+const renderSection = ({ name, settings, omitted }: EffectiveSection): Markup => html`<details class="card" open>
 <summary>${name}</summary>
 <dl>
-${shown.map(renderSetting)}</dl>
+${settings.map(renderSetting)}</dl>
 ${omitted > 0 && html`<p class="soft">${omitted} more entries are not shown.</p>`}
 </details>
-`
-  );
-}
+`;
 
 const renderSetting = ({ path, value, isChanged }: EffectiveSetting): Markup =>
   html`<div><dt class="mono">${renderText(path, 256)}</dt><dd class="mono">${value === undefined ? html`<span class="soft">hidden</span>` : renderText(value, 2_048)}${isChanged && html` ${renderBadge('changed')}`}</dd></div>\n`;

@@ -1,5 +1,6 @@
+import type { Settings } from '../config/schema.ts';
 import { isForwardableMethod } from '../domain/method.ts';
-import { parseScope } from '../domain/scope.ts';
+import { formatScope, parseScope, type Scope } from '../domain/scope.ts';
 import { html, type Markup } from '../pages/views/html.ts';
 import type { Explanation, Verdict } from '../proxy/policy/explain.ts';
 import { formatExplanation, VERDICT_TEXTS } from '../proxy/policy/explain-text.ts';
@@ -42,9 +43,20 @@ export const showExplanation: ConsoleHandler = async ({ query, deps }) => {
 <input type="text" id="host" name="host" value="${fields.host}" maxlength="259" spellcheck="false" autocomplete="off" placeholder="host of publicUrl"></div>
 <button type="submit">Explain</button>
 </form>
-${fields.path !== '' && renderResult(fields, explainFields(deps, fields))}`,
+${fields.path === '' ? renderExample(deps.getSettings()) : renderResult(fields, explainFields(deps, fields))}`,
   };
 };
+
+/** A request that the first rule with a scope allows. */
+function renderExample({ routes }: Settings): Markup | undefined {
+  const route = routes.find(({ requires, host }) => requires instanceof Map && host === undefined);
+  if (route === undefined) return undefined;
+  const { methods: [method = 'GET'] = [], clients: [client] = [] } = route;
+  const path = route.path.replace(/\*\*$/, 'example').replaceAll('*', 'example');
+  const scope = formatScope(route.requires as Scope);
+  const url = urlFor('/explain', { method, path, scope, ...(client !== undefined && { client }) });
+  return html`<p>Example: <a href="${url}">${renderText(method, 32)} ${renderText(path)} with the scope ${renderText(scope)}</a></p>`;
+}
 
 /** As `gatehouse explain`, with the configuration in use. Returns the problem of a field that cannot be used. */
 function explainFields(deps: ConsoleRequest['deps'], fields: Fields): Explanation | string {

@@ -272,17 +272,33 @@ test('a request is explained with the configuration in use, also after a reload'
   expect(await explain({ method: 'get', path: '/a' })).toContain('Write the method in capitals');
 });
 
-test('settings that differ from their default are marked, and can be shown alone', async () => {
+test('the page for explanations has an example that is allowed', async () => {
+  const { text } = await operator.get('/console/explain');
+  const [, url = ''] = /Example: <a href="([^"]+)">/.exec(text) ?? [];
+  const example = await operator.get(url.replaceAll('&amp;', '&'));
+  expect(example.text).toContain('<bdi>/files/example</bdi></h2><span class="badge good">');
+  expect(example.text).not.toContain('Example:');
+});
+
+test('settings that differ from their default are marked, and settings are filtered by name and value', async () => {
   const load = async (query: string) => (await operator.get(`/console/configuration?${query}`)).text;
   const all = await load('');
   const find = (path: string) => new RegExp(`<bdi>${path}</bdi></dt><dd class="mono">(.*?)</dd>`).exec(all)?.[1];
   expect(find('tokens\\.accessLifetime')).not.toContain('changed');
   expect(find('store\\.path')).not.toContain('changed');
   expect(find('admin\\.port')).toContain('<span class="badge neutral">changed</span>');
-  expect(all).toMatch(/\d+ settings, \d+ changed\./);
+  const filtered = await load('q=ACCESSlifetime');
+  expect(filtered).toContain('1 setting, 0 changed');
+  expect(filtered).toContain('tokens.accessLifetime');
+  expect(filtered).not.toContain('admin.port');
+  expect(await load('q=reports%3Aread')).toContain('integrations[0].scope');
   const changed = await load('changed=1');
   expect(changed).toContain('admin.port');
   expect(changed).not.toContain('tokens.accessLifetime');
+  expect(await load('q=nothing-has-this')).toContain('No setting matches.');
+  // A filter reveals nothing about secrets.
+  expect(await load('q=argon2id')).toContain('No setting matches.');
+  expect(await load('q=a-pseudonym-key')).toContain('No setting matches.');
 });
 
 test('the configuration is shown with defaults and without secrets', async () => {

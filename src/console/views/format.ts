@@ -66,8 +66,9 @@ export const renderSearch = (
   path: ConsolePath,
   label: string,
   text: string,
+  { filter, button = 'Search' }: { readonly filter?: Markup; readonly button?: string } = {},
 ): Markup => html`<form class="search" method="get" action="${urlFor(path)}" role="search">
 <div><label for="q">${label}</label>
 <input type="search" id="q" name="q" value="${text}" maxlength="256" spellcheck="false" autocomplete="off"></div>
-<button type="submit">Search</button>
+${filter}<button type="submit">${button}</button>
 </form>`;
