@@ -1,12 +1,12 @@
 import { randomBytes, X509Certificate } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { join, resolve } from 'node:path';
 import { largest } from '../lib/extremes.ts';
 import { type Command, type CommandContext, CommandError, EXIT, UsageError, writeJson } from './command.ts';
 import { createPair, LOOPBACK_HOSTS, type NamePart, type PemPair } from './pki/certificate.ts';
 import { createCrl } from './pki/crl.ts';
-import { isReservedName, readIfExists, readPair, refuseSymbolicLink, writePrivateFile } from './pki/private-files.ts';
+import { isReservedName, readIfExists, readPair, refuseSymbolicLink } from './pki/private-files.ts';
 import { quoteForShell, quoteForYaml } from './quote.ts';
 
 /** `gatehouse check` warns during the last 30 days. */
@@ -211,15 +211,18 @@ function revoke(context: CommandContext, folder: string, names: readonly string[
   const { publicKey } = new X509Certificate(authority.pem);
   const certificates = names.map((name) => readIssued(join(path, `${name}.pem`), publicKey));
   const file = join(path, 'crl.pem');
-  const previous = readIfExists(file);
-  let list: string;
+  const newFile = `${file}.new`;
+  // The new file is also the lock: another --revoke must not read the list before it is replaced.
+  if (existsSync(newFile))
+    throw createError(`${newFile} exists: another --revoke is running; if not, delete this file`);
+  write(path, () => writeFileSync(newFile, '', { mode: 0o644, flag: 'wx' }));
   try {
-    list = createCrl(authority, certificates, previous, new Date());
+    writeFileSync(newFile, createCrl(authority, certificates, readIfExists(file), new Date()));
+    renameSync(newFile, file);
   } catch (error) {
-    // The list that is there cannot be read, or is not one of this CA.
-    throw createError(`${file} ${(error as Error).message}`);
+    rmSync(newFile, { force: true });
+    throw error instanceof CommandError ? error : createError(`${file} ${(error as Error).message}`);
   }
-  write(path, () => writePrivateFile(file, list, 0o644));
   printRevoked(context, folder, names);
 }
 

@@ -69,7 +69,7 @@ export function formatHelp(topic: Omit<Command, 'run'>): string {
 
 /** The help of a subcommand: only the options that apply to it. */
 export function describeSubcommand(command: Command, subcommandName: string): Omit<Command, 'run'> {
-  const subcommand = command.subcommands?.[subcommandName];
+  const subcommand = new Map(Object.entries(command.subcommands ?? {})).get(subcommandName);
   if (subcommand === undefined) return command;
   const prefix = `${subcommandName}: `;
   return {

@@ -45,7 +45,8 @@ export const command: Command = {
         EXIT.configuration,
       );
     const answers = await collectAnswers(context);
-    const password = answers['sign-in'] === 'password' ? generatePassword() : undefined;
+    const hasLocalUser = answers['sign-in'] === 'password';
+    const password = hasLocalUser ? generatePassword() : undefined;
     const text = renderConfiguration(answers, password === undefined ? '' : await hashPassword(password));
     requireValid(context, path, text);
     writeConfiguration(path, file, text);

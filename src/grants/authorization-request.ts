@@ -194,9 +194,11 @@ function readSignInRequirements(parameters: Parameters, now: Epoch): Outcome<Sig
   const maxAge = parameters.get('max_age');
   if (maxAge !== undefined && !/^[0-9]{1,9}$/.test(maxAge)) return malformed('max_age must be a number of seconds.');
   prompts.delete('consent');
+  // Providers count in seconds: to some of them, a sign-in of the same second is young enough for max_age=0.
+  if (maxAge !== undefined && Number(maxAge) === 0) prompts.add('login');
   const greatestAge = prompts.has('login') ? '0' : maxAge;
   return ok({
-    ...((prompts.size > 0 || Number(maxAge) === 0) && { signedInAfter: Math.floor(now) }),
+    ...(prompts.size > 0 && { signedInAfter: Math.floor(now) }),
     ...(prompts.size > 0 && { prompt: [...prompts].join(' ') }),
     ...(greatestAge !== undefined && { authenticatedSince: Math.floor(now) - Number(greatestAge) }),
   });

@@ -113,7 +113,7 @@ export const INVALID_BEARER_TOKEN = describe(
   ({ fault }: RefusalOf<'token_invalid'>) => TOKEN_FAULT_TEXTS[fault],
 );
 
-const TOKEN_FAULT_TEXTS = {
+export const TOKEN_FAULT_TEXTS = {
   malformed: 'The access token is malformed.',
   not_authentic: 'The access token was not issued by this service.',
   expired: 'The access token has expired; refresh it.',

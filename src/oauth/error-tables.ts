@@ -12,6 +12,7 @@ import {
   INVALID_REQUEST,
   INVALID_SCOPE,
   INVALID_TARGET,
+  TOKEN_FAULT_TEXTS,
   UNAUTHORIZED_CLIENT,
 } from '../grants/common-errors.ts';
 import type { ErrorTable } from '../http/error-table.ts';
@@ -164,10 +165,12 @@ export const INTROSPECTION_ERRORS: ErrorTable = {
     INVALID_CLIENT,
     'Authenticate with a client secret or key, a client certificate, or an access token as Authorization: Bearer <access_token>.',
   ),
-  token_invalid: INVALID_BEARER_TOKEN,
+  token_invalid: describe(INVALID_BEARER_TOKEN, ({ fault }: RefusalOf<'token_invalid'>) =>
+    TOKEN_FAULT_TEXTS[fault].replace('The access token', "The caller's access token"),
+  ),
   token_scope_insufficient: describe(
     { status: 401, code: 'insufficient_scope' },
-    ({ scope }) => `The access token does not have the scope ${scope}.`,
+    ({ scope }) => `The caller's access token does not have the scope ${scope}.`,
   ),
   identity_not_allowed: describe(INVALID_CLIENT, 'The identity in the certificate may not introspect tokens.'),
 };

@@ -1,6 +1,6 @@
 /** The progress of a long operation. */
 export interface Progress {
-  /** The current step, for people: `copying the store`. */
+  /** The current step, for people: `verifying the MAC`. */
   readonly step: string;
   readonly unit: 'bytes' | 'records';
   readonly done: number;

@@ -56,7 +56,7 @@ async function openEmbedded({ settings, log, role, now, authenticator }: OpenSto
 
 const RETRY_MS = 500;
 
-/** Retries while Redis is unreachable; an unsuitable Redis is a `StartError`. An incomplete migration is not checked for. */
+/** Retries while Redis is unreachable; an unsuitable Redis is a `StartError`. `verify` may refuse it, such as for an incomplete migration. */
 export async function openRedisUnchecked(
   options: Omit<OpenStoreOptions, 'role'>,
   verify?: (store: RedisStore) => Promise<void>,

@@ -141,7 +141,7 @@ export class Slots {
   /** The response is an event stream: its slot is free for others. False: there are too many event streams. */
   markEventStream(slot: Slot): boolean {
     const { share } = slot;
-    if (share === undefined || !this.#mayHoldEventStream(share)) return false;
+    if (share === undefined || !slot.isHeld || slot.isEventStream || !this.#mayHoldEventStream(share)) return false;
     this.#giveUp(slot, share);
     slot.isEventStream = true;
     share.eventStreams += 1;
