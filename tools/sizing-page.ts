@@ -34,7 +34,7 @@ function renderReservation({ perSecond, workers, mebibytes }: Reservation, cpuMi
 
 function renderReservations(): string {
   const { bearerCpuMicros } = readMeasurements().constants;
-  return `| requests per second | \`listen.workers\` | cores used | CPU request | memory limit | idle connections it keeps |
+  return `| requests per second | \`listen.workers\` | cores used | CPU request | memory limit | idle connections it keeps at most |
 |---|---|---|---|---|---|
 ${RESERVATIONS.map((reservation) => renderReservation(reservation, bearerCpuMicros)).join('\n')}`;
 }
@@ -49,11 +49,11 @@ For each replica, with either store. A request with a valid token over TLS count
 ${renderReservations()}
 
 - Set no CPU limit: a throttled process delays all of its requests. One process serves at most what one core can.
-- Set the memory limit: gatehouse derives the number of connections and its buffers from it ([memory](deploy.md#memory)).
+- Set the memory limit: gatehouse derives the number of connections and its buffers from it ([memory](deploy.md#memory), with what was tested).
 
 | to this, add | memory | measured by |
 |---|---|---|
-| a connection | 62 KiB in gatehouse | \`npm run bench -- --only idle\` |
+| a connection | 62 KiB in gatehouse: 42 to 46 KiB idle, and buffers while it is used | \`npm run bench -- --only idle\` |
 | a million revocations | 25 MB in each process | \`npm run bench:redis\` |
 | a million grants, embedded store | 0.6 GB in the data file. What is read often stays in the page cache of the system, which returns it when memory is needed; 3 MB in gatehouse | \`npm run bench -- --only growth\` |
 | a million grants, Redis | 715 MB in Redis, nothing in gatehouse | \`npm run bench:redis\` |

@@ -65,7 +65,7 @@ async function runDemo(
   stopped: Promise<void>,
 ): Promise<number> {
   const freePorts = { listen: await findFreePort(), admin: await findFreePort() };
-  const load = (): LoadedConfig | InvalidConfig => loadDemo(context, demoFolder, api, freePorts);
+  const load = (port?: number): LoadedConfig | InvalidConfig => loadDemo(context, demoFolder, api, freePorts, port);
   const loaded = load();
   if (!loaded.ok) {
     context.stderr(formatProblems(loaded, getErrorColumns(context)));
@@ -76,7 +76,9 @@ async function runDemo(
   const sink = createStdoutSink();
   const log = createLog(settings, context, sink.write);
   const opening = openGateway({ settings, log });
-  const reloader = new Reloader({ load, gateway: opening, settings, files: loaded.files, log });
+  // Another listen.port applies after a restart: until then, publicUrl keeps the port that is in use.
+  const reload = (): LoadedConfig | InvalidConfig => load(settings.listen.port);
+  const reloader = new Reloader({ load: reload, gateway: opening, settings, files: loaded.files, log });
   try {
     const gateway = await opening;
     sink.flush();
@@ -127,6 +129,7 @@ function loadDemo(
   demoFolder: DemoFolder,
   api: DemoApi,
   freePorts: DemoPorts,
+  publicPort?: number,
 ): LoadedConfig | InvalidConfig {
   const read = (derived: readonly string[]): LoadedConfig | InvalidConfig =>
     loadSettings({
@@ -142,7 +145,9 @@ function loadDemo(
   return read([
     `listen.port=${listenPort}`,
     `admin.port=${adminPort}`,
-    ...(new URL(settings.publicUrl).hostname === 'localhost' ? [`publicUrl=https://localhost:${listenPort}`] : []),
+    ...(new URL(settings.publicUrl).hostname === 'localhost'
+      ? [`publicUrl=https://localhost:${publicPort ?? listenPort}`]
+      : []),
     ...(isDemoApi(settings.upstreams) ? [`upstreams.default.url=http://127.0.0.1:${api.port}`] : []),
     // The demo log shows refused requests only.
     ...(usesDemoLog(settings) ? ['log.access.enabled=true'] : []),

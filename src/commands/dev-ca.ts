@@ -120,6 +120,7 @@ function create(context: CommandContext, options: CreateOptions): void {
   if (!hasServer && clients.length === 0)
     throw createError(
       `${join(path, 'ca.pem')} exists already, and nothing is overwritten; add a client certificate with --client NAME, or choose another folder`,
+      EXIT.cannotCreate,
     );
   const now = Date.now() / 1_000;
   const createSubject = (commonName: string): readonly NamePart[] => [
@@ -160,7 +161,7 @@ function readAuthority(folder: string): PemPair | undefined {
   const keyFile = join(folder, 'ca-key.pem');
   for (const path of [folder, file, keyFile]) refuseSymbolicLink(path);
   if (!existsSync(file)) return undefined;
-  if (!existsSync(keyFile)) throw createError(`${file} cannot issue certificates: ca-key.pem is missing`);
+  if (!existsSync(keyFile)) throw createError(`${file} cannot issue certificates: ca-key.pem is missing`, EXIT.noInput);
   const pair = readPair(folder, 'ca');
   if (pair === undefined) throw createError(`${file} and ca-key.pem are not a certificate and its key`);
   const { certificate, key, ...authority } = pair;
@@ -172,14 +173,14 @@ function readAuthority(folder: string): PemPair | undefined {
   return authority;
 }
 
-const createError = (message: string): CommandError => new CommandError(message, EXIT.configuration);
+const createError = (message: string, code: number = EXIT.data): CommandError => new CommandError(message, code);
 
 function write(folder: string, writeFiles: () => void): void {
   try {
     writeFiles();
   } catch (error) {
     const { code = 'unknown error' } = error as NodeJS.ErrnoException;
-    throw createError(`${folder}: the files cannot be written (${code})`);
+    throw createError(`${folder}: the files cannot be written (${code})`, EXIT.cannotCreate);
   }
 }
 
@@ -196,6 +197,7 @@ function writeFiles(folder: string, files: Files): void {
   if (existing !== undefined)
     throw createError(
       `${existing[0]} exists already, and nothing is overwritten; choose another name or folder, or delete this file and its key`,
+      EXIT.cannotCreate,
     );
   write(folder, () => {
     mkdirSync(folder, { recursive: true, mode: 0o700 });
@@ -207,14 +209,14 @@ function writeFiles(folder: string, files: Files): void {
 function revoke(context: CommandContext, folder: string, names: readonly string[]): void {
   const path = resolve(context.cwd, folder);
   const authority = readAuthority(path);
-  if (authority === undefined) throw createError(`${path} has no CA (ca.pem and ca-key.pem)`);
+  if (authority === undefined) throw createError(`${path} has no CA (ca.pem and ca-key.pem)`, EXIT.noInput);
   const { publicKey } = new X509Certificate(authority.pem);
   const certificates = names.map((name) => readIssued(join(path, `${name}.pem`), publicKey));
   const file = join(path, 'crl.pem');
   const newFile = `${file}.new`;
   // The new file is also the lock: another --revoke must not read the list before it is replaced.
   if (existsSync(newFile))
-    throw createError(`${newFile} exists: another --revoke is running; if not, delete this file`);
+    throw createError(`${newFile} exists: another --revoke is running; if not, delete this file`, EXIT.cannotCreate);
   write(path, () => writeFileSync(newFile, '', { mode: 0o644, flag: 'wx' }));
   try {
     writeFileSync(newFile, createCrl(authority, certificates, readIfExists(file), new Date()));
@@ -227,7 +229,8 @@ function revoke(context: CommandContext, folder: string, names: readonly string[
 }
 
 function readIssued(file: string, publicKey: X509Certificate['publicKey']): X509Certificate {
-  if (!existsSync(file)) throw createError(`${file} does not exist; a certificate is revoked by its file`);
+  if (!existsSync(file))
+    throw createError(`${file} does not exist; a certificate is revoked by its file`, EXIT.noInput);
   let certificate: X509Certificate;
   try {
     certificate = new X509Certificate(readFileSync(file));

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { readAtMost } from '../lib/http-client.ts';
 import { printable } from '../lib/printable.ts';
@@ -183,14 +184,14 @@ async function revokeAll(context: CommandContext, target: AdminTarget, filter: F
   context.stdout(
     isCertificate
       ? `Revoked: the grants issued for certificates with ${option} ${printable(value)}.\n`
-      : `Revoked: everything issued ${kind === 'issuer' ? 'by' : 'to'} ${printable(kind)} ${printable(name)} so far.\n`,
+      : `${kind === 'identity' && live === 0 ? 'Nothing found, but rejected from now on' : 'Revoked'}: everything issued ${kind === 'issuer' ? 'by' : 'to'} ${printable(kind)} ${printable(name)} so far.\n`,
   );
   // The subject of a trusted issuer is no user of a directory.
   if ('issuer' in filter && 'subject' in filter) return;
   if (typeof live === 'number')
     context.stdout(
       live === 0
-        ? `There was no live grant here; tokens from trusted issuers are not counted. If you expected a grant, check the ${isCertificate ? option : 'name'}.\n`
+        ? `There was no live grant here; tokens from trusted issuers are not counted. If you expected a grant, check the ${isCertificate ? option : 'name'}${kind === 'identity' ? ', or use --name for a user name' : ''}.\n`
         : `Live grants revoked: ${live}.\n`,
     );
   if (response['document_clients_not_included'] === true)
@@ -275,6 +276,11 @@ async function resolveTarget(context: CommandContext): Promise<AdminTarget> {
   const tokenFile = context.option('token-file') ?? admin?.tokenFile;
   if (tokenFile === undefined) throw new UsageError('gatehouse grants: --url needs --token-file, or --cert and --key');
   const isStdin = tokenFile === '-';
+  if (context.option('token-file') === undefined && !existsSync(tokenFile))
+    throw new CommandError(
+      `admin.tokenFile ${tokenFile} does not exist; gatehouse serve creates it when it starts`,
+      EXIT.noInput,
+    );
   return {
     url,
     ...files,

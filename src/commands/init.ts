@@ -42,7 +42,7 @@ export const command: Command = {
     if (existsSync(path))
       throw new CommandError(
         `${file} exists already, and nothing is overwritten; name another file: gatehouse init FILE`,
-        EXIT.configuration,
+        EXIT.cannotCreate,
       );
     const answers = await collectAnswers(context);
     const hasLocalUser = answers['sign-in'] === 'password';
@@ -164,7 +164,7 @@ function writeConfiguration(path: string, file: string, text: string): void {
     writeFileSync(path, text, { mode: 0o600, flag: 'wx' });
   } catch (error) {
     const { code = 'unknown error' } = error as NodeJS.ErrnoException;
-    throw new CommandError(`${file}: cannot be written (${code})`, EXIT.configuration);
+    throw new CommandError(`${file}: cannot be written (${code})`, EXIT.cannotCreate);
   }
 }
 

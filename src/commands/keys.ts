@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { getLongestGrantLifetime } from '../config/lifetimes.ts';
 import type { Settings } from '../config/schema.ts';
@@ -94,11 +95,19 @@ export const command: Command = {
   notes: ['Secret keys are never printed. The file has mode 0600; a running gatehouse reloads it when it changes.'],
   async run(context) {
     const [action = '', file = ''] = context.positionals;
+    const path = resolve(context.cwd, file);
+    if (action === 'new' && existsSync(path))
+      throw new CommandError(
+        `${file} exists already; \`gatehouse keys rotate\` adds new keys to it`,
+        EXIT.cannotCreate,
+      );
+    if (action !== 'new' && !existsSync(path))
+      throw new CommandError(`${file} does not exist; create it with \`gatehouse keys new\``, EXIT.noInput);
     try {
       // One of `subcommands`: others are usage errors.
-      return ACTIONS[action as keyof typeof ACTIONS](context, resolve(context.cwd, file), Date.now() / 1_000);
+      return ACTIONS[action as keyof typeof ACTIONS](context, path, Date.now() / 1_000);
     } catch (error) {
-      if (error instanceof Fault) throw new CommandError(error.message, EXIT.configuration);
+      if (error instanceof Fault) throw new CommandError(error.message, EXIT.data);
       throw toFileError(error, file);
     }
   },
@@ -111,7 +120,7 @@ const getRetention = (settings: Settings | undefined): number | undefined =>
 function toFileError(error: unknown, file: string): unknown {
   const { code } = error as { readonly code?: unknown };
   if (typeof code !== 'string' || !/^E[A-Z]+$/.test(code)) return error;
-  return new CommandError(`${file}: cannot be read or written (${code})`, EXIT.configuration);
+  return new CommandError(`${file}: cannot be read or written (${code})`, EXIT.cannotCreate);
 }
 
 /** Without --config, no configuration is read. */

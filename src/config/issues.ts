@@ -132,6 +132,8 @@ function describeNameRule(issues: readonly { readonly message: string }[]): stri
   return rule && `it ${rule}`;
 }
 
+const LIST_OF_GROUPS = 'write a list of groups: each entry begins with `- `, and its settings are lines `name: value`';
+
 /** Longer values are not repeated. */
 const MAX_QUOTED = 120;
 
@@ -157,7 +159,7 @@ function suggestRemedy({ titles, types, items }: KnownSetting, value: Tree | und
   }
   if (isOnly('string')) return typeof value === 'string' ? undefined : `put it in quotes: "${text}"`;
   if (isOnly('number')) return typeof value === 'string' && /^\d+$/.test(text) ? 'write it without quotes' : undefined;
-  if (isOnly('array')) return suggestList(items?.values ?? [], text);
+  if (isOnly('array')) return items?.types.has('object') ? LIST_OF_GROUPS : suggestList(items?.values ?? [], text);
   if (isOnly('boolean') && typeof value !== 'boolean') {
     if (/^(?:yes|on|y|true|enabled?|1)$/i.test(text)) return 'write true';
     return /^(?:no|off|n|false|disabled?|0)$/i.test(text) ? 'write false' : undefined;

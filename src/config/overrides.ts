@@ -74,10 +74,10 @@ export function applyFlags(raw: RawSettings, flags: readonly string[]): void {
     const path = split > 0 ? parsePath(flag.slice(0, split).trim()) : undefined;
     if (path === undefined) {
       // Quote only the part before "=": the value may be a secret.
-      const start = split > 0 ? flag.slice(0, split) : 'the flag';
+      const got = split > 0 ? `; got ${flag.slice(0, split)}` : ', and there is no =';
       raw.findings.push({
         path: [],
-        message: `--set expects path=value, such as listen.port=8443; got ${start}`,
+        message: `--set expects path=value, such as listen.port=8443${got}`,
       });
       continue;
     }

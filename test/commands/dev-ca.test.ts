@@ -246,11 +246,11 @@ test('--revoke refuses a certificate of another CA, and a list that another CA h
   writeFileSync(join(cwd, 'one/other.pem'), readFileSync(join(cwd, 'two/alice.pem')));
   const revoke = async (name: string) => runCommand(['dev-ca', '--revoke', name, 'one'], { cwd });
   expect(await revoke('other')).toMatchObject({
-    code: 78,
+    code: 65,
     stderr: expect.stringMatching(/was not issued by the CA/),
   });
   expect(await revoke('missing')).toMatchObject({
-    code: 78,
+    code: 66,
     stderr: expect.stringMatching(/missing\.pem does not exist/),
   });
   expect(existsSync(join(cwd, 'one/crl.pem'))).toBe(false);
@@ -262,12 +262,12 @@ test('--revoke refuses a certificate of another CA, and a list that another CA h
     ['', /crl\.pem contains no revocation list/],
   ] as const) {
     writeFileSync(join(cwd, 'one/crl.pem'), list);
-    expect(await revoke('alice')).toMatchObject({ code: 78, stderr: expect.stringMatching(problem) });
+    expect(await revoke('alice')).toMatchObject({ code: 65, stderr: expect.stringMatching(problem) });
     expect(readFileSync(join(cwd, 'one/crl.pem'), 'utf8')).toBe(list);
     expect(existsSync(join(cwd, 'one/crl.pem.new'))).toBe(false);
   }
   expect(await runCommand(['dev-ca', '--revoke', 'alice', 'none'], { cwd })).toMatchObject({
-    code: 78,
+    code: 66,
     stderr: expect.stringMatching(/none has no CA/),
   });
 });
@@ -293,19 +293,19 @@ test('a CA without its key, or with another one, issues nothing', async () => {
   const add = async () => runCommand(['dev-ca', '--client', 'alice', 'pki'], { cwd });
   writeFileSync(join(cwd, 'pki/ca-key.pem'), readFileSync(join(cwd, 'other/ca-key.pem')));
   expect(await add()).toMatchObject({
-    code: 78,
+    code: 65,
     stderr: expect.stringMatching(/ca-key\.pem are not a certificate and its key/),
   });
   rmSync(join(cwd, 'pki/ca-key.pem'));
-  expect(await add()).toMatchObject({ code: 78, stderr: expect.stringMatching(/ca-key\.pem is missing/) });
+  expect(await add()).toMatchObject({ code: 66, stderr: expect.stringMatching(/ca-key\.pem is missing/) });
   // Signed with another algorithm, and not a CA.
   const openssl = ['openssl', 'req', '-x509', '-nodes', '-subj', '/CN=a', '-days', '9'];
   const files = ['-keyout', join(cwd, 'pki/ca-key.pem'), '-out', join(cwd, 'pki/ca.pem')];
   await runChild([...openssl, '-newkey', 'rsa:2048', ...files]);
-  expect(await add()).toMatchObject({ code: 78, stderr: expect.stringMatching(/only P-256 is supported/) });
+  expect(await add()).toMatchObject({ code: 65, stderr: expect.stringMatching(/only P-256 is supported/) });
   writeFileSync(join(cwd, 'pki/ca.pem'), readFileSync(join(cwd, 'other/server.pem')));
   writeFileSync(join(cwd, 'pki/ca-key.pem'), readFileSync(join(cwd, 'other/server-key.pem')));
-  expect(await add()).toMatchObject({ code: 78, stderr: expect.stringMatching(/is not a CA certificate/) });
+  expect(await add()).toMatchObject({ code: 65, stderr: expect.stringMatching(/is not a CA certificate/) });
   expect(existsSync(join(cwd, 'pki/alice.pem'))).toBe(false);
 });
 
@@ -314,13 +314,13 @@ test('nothing is overwritten, and nothing is written beside an existing file', a
   mkdirSync(join(cwd, 'pki'));
   writeFileSync(join(cwd, 'pki/alice-key.pem'), 'precious');
   const { code, stdout, stderr } = await runCommand(['dev-ca', '--client', 'alice', 'pki'], { cwd });
-  expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
+  expect({ code, stdout }).toEqual({ code: 73, stdout: '' });
   expect(stderr).toMatch(/^gatehouse: .*alice-key\.pem exists already, and nothing is overwritten; [^\n]+\n$/);
   expect(readdirSync(join(cwd, 'pki'))).toEqual(['alice-key.pem']);
   expect(readFileSync(join(cwd, 'pki/alice-key.pem'), 'utf8')).toBe('precious');
   // Other files in the folder do not matter.
   expect((await runCommand(['dev-ca', 'pki'], { cwd })).code).toBe(0);
-  expect((await runCommand(['dev-ca', 'pki'], { cwd })).code).toBe(78);
+  expect((await runCommand(['dev-ca', 'pki'], { cwd })).code).toBe(73);
 });
 
 test.each([

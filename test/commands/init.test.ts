@@ -195,7 +195,7 @@ test('an existing file is not overwritten, and is refused before any question', 
   const cwd = testFolder();
   writeFileSync(join(cwd, 'gatehouse.yaml'), 'precious\n');
   const { code, stdout, stderr } = await runCommand(['init', '--yes'], { cwd });
-  expect({ code, stdout }).toEqual({ code: 78, stdout: '' });
+  expect({ code, stdout }).toEqual({ code: 73, stdout: '' });
   expect(stderr).toMatch(/^gatehouse: gatehouse\.yaml exists already, and nothing is overwritten; [^\n]+\n$/);
   expect(readFileSync(join(cwd, 'gatehouse.yaml'), 'utf8')).toBe('precious\n');
   expect((await init(cwd, '--yes', 'conf/other.yaml')).next[0]).toBe('gatehouse dev-ca --client my-client conf/pki');
