@@ -55,7 +55,7 @@ ${renderReservations()}
 |---|---|---|
 | a connection | 62 KiB in gatehouse: 42 to 46 KiB idle, and buffers while it is used | \`npm run bench -- --only idle\` |
 | a million revocations | 25 MB in each process | \`npm run bench:redis\` |
-| a million grants, embedded store | 0.6 GB in the data file. What is read often stays in the page cache of the system, which returns it when memory is needed; 3 MB in gatehouse | \`npm run bench -- --only growth\` |
+| a million grants, embedded store | 1 GB in the data file, of which gatehouse reads what it needs: 10 MB more resident memory, which the system can take back; nothing else | \`npm run bench -- --only growth\` |
 | a million grants, Redis | 715 MB in Redis, nothing in gatehouse | \`npm run bench:redis\` |
 
 An idle process needs 33 MB with the embedded store and 36 MB with Redis, and about 60 MB for the code of Node, which all its processes on a machine share
