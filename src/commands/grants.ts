@@ -188,10 +188,11 @@ async function revokeAll(context: CommandContext, target: AdminTarget, filter: F
   );
   // The subject of a trusted issuer is no user of a directory.
   if ('issuer' in filter && 'subject' in filter) return;
+  const hint = isCertificate ? option : kind === 'identity' ? 'name, or use --name for a user name' : 'name';
   if (typeof live === 'number')
     context.stdout(
       live === 0
-        ? `There was no live grant here; tokens from trusted issuers are not counted. If you expected a grant, check the ${isCertificate ? option : 'name'}${kind === 'identity' ? ', or use --name for a user name' : ''}.\n`
+        ? `There was no live grant here; tokens from trusted issuers are not counted. If you expected a grant, check the ${hint}.\n`
         : `Live grants revoked: ${live}.\n`,
     );
   if (response['document_clients_not_included'] === true)

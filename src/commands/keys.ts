@@ -96,22 +96,19 @@ export const command: Command = {
   async run(context) {
     const [action = '', file = ''] = context.positionals;
     const path = resolve(context.cwd, file);
-    if (action === 'new' && existsSync(path))
-      throw new CommandError(
-        `${file} exists already; \`gatehouse keys rotate\` adds new keys to it`,
-        EXIT.cannotCreate,
-      );
-    if (action !== 'new' && !existsSync(path))
-      throw new CommandError(`${file} does not exist; create it with \`gatehouse keys new\``, EXIT.noInput);
     try {
       // One of `subcommands`: others are usage errors.
       return ACTIONS[action as keyof typeof ACTIONS](context, path, Date.now() / 1_000);
     } catch (error) {
-      if (error instanceof Fault) throw new CommandError(error.message, EXIT.data);
+      if (error instanceof Fault) throw new CommandError(error.message, getExitCode(action, path));
       throw toFileError(error, file);
     }
   },
 };
+
+/** The key file exists already, is missing, or is damaged. */
+const getExitCode = (action: string, path: string): number =>
+  action === 'new' ? EXIT.cannotCreate : existsSync(path) ? EXIT.data : EXIT.noInput;
 
 /** A key must not retire before the grants made with it expire. */
 const getRetention = (settings: Settings | undefined): number | undefined =>
