@@ -17,7 +17,7 @@ export interface AdminMessage {
   readonly httpVersion: string;
   readonly headers: HeaderFields;
   readonly rawHeaders: readonly string[];
-  /** Undefined if the connection is closed. */
+  /** The address of the peer, which is not known once the connection is closed. */
   readonly peer: string | undefined;
   readonly isEncrypted: boolean;
   /** The client certificate of the connection, if `clientCa` has issued it. */

@@ -123,7 +123,7 @@ const SCRIPTS = {
 }
 complete -F _gatehouse gatehouse
 `,
-  // For a file \`_gatehouse\` in fpath, and for \`eval\` after compinit.
+  // For a file `_gatehouse` in fpath, and for `eval` after compinit.
   zsh: `#compdef gatehouse
 _gatehouse() {
   local -a found

@@ -57,7 +57,7 @@ export const command: Command = {
   },
 };
 
-/** Until `stopped` resolves. */
+/** Serves until `stopped` resolves. */
 async function runDemo(
   context: CommandContext,
   demoFolder: DemoFolder,

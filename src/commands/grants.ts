@@ -156,7 +156,7 @@ const ACTIONS: Readonly<Record<keyof typeof SUBCOMMANDS, Action>> = {
 
 type Filter = Readonly<Record<string, string>>;
 
-/** As members of the admin API. */
+/** Returns the options as the admin API names them. */
 const readFilter = (context: CommandContext): Filter =>
   Object.fromEntries(
     [...Object.keys(FILTER_OPTIONS), 'issuer', 'token-id'].flatMap((option) => {

@@ -108,7 +108,7 @@ const renderPendingRestart = (
 
 export interface EffectiveSetting {
   readonly path: string;
-  /** As it could be in the file; undefined if it is hidden. */
+  /** The value as it could be written in the file. It is undefined if it is hidden. */
   readonly value: string | undefined;
   /** Differs from the default, or has none. */
   readonly isChanged: boolean;
@@ -192,7 +192,7 @@ function hideUrlParts(text: string, path: SettingPath): string {
     .replace(/^(https?:\/\/[^/?#]+\/)[^?#]+/, isWebhook ? '$1[hidden]' : '$&');
 }
 
-/** Undefined for a group or a list of groups. */
+/** Returns undefined for a group or a list of groups. */
 function formatValue(value: unknown, setting: KnownSetting | undefined): string | undefined {
   if (value === null) return 'null';
   if (typeof value === 'number') return formatQuantity(value, setting?.expected ?? '');

@@ -115,7 +115,7 @@ export class History {
     this.#samples = [...earlier.slice(Math.max(0, first)), { time, ...readTotals(snapshot) }];
   }
 
-  /** Undefined until there are two samples. */
+  /** Returns undefined until there are two samples. */
   getLastMinute(): Interval | undefined {
     const [first] = this.#samples;
     const last = this.#samples.at(-1);

@@ -145,7 +145,7 @@ const MAX_RETURN_URL = 1_024;
 export const parseReturnUrl = (url: string | undefined): string =>
   url !== undefined && url.length <= MAX_RETURN_URL && /^\/console(?:[/?][!-[\]-~]*)?$/.test(url) ? url : CONSOLE_PATH;
 
-/** Where to go after signing in. */
+/** Returns the URL to show after the sign-in. */
 export function getReturnUrl({ path, query, method, url }: BrowserRequest): string {
   if (path === '/sign-in') return parseReturnUrl(query.get('next') ?? undefined);
   return parseReturnUrl(method === 'GET' ? url : undefined);

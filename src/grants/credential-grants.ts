@@ -72,7 +72,7 @@ export async function identifyByCertificate(
   return ok({ user, certificate: validated.value });
 }
 
-/** Undefined if the user is allowed nothing. */
+/** Returns undefined if the user is allowed nothing. */
 function getDefaultScope(integration: Integration, user: User): string | undefined {
   const access = getAllowedScope(integration, user, 'certificate');
   return (

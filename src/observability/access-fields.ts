@@ -33,7 +33,7 @@ export type AccessField = keyof typeof ACCESS_FIELDS;
 /** These are needed to interpret a line. */
 const KEPT_FIELDS = new Set('time level event worker request_id method status aborted ms decision'.split(' '));
 
-/** For `log.access.exclude`. */
+/** The fields that `log.access.exclude` may name. */
 export const EXCLUDABLE_FIELDS = Object.keys(ACCESS_FIELDS).filter((name) => !KEPT_FIELDS.has(name)) as AccessField[];
 
 export const PSEUDONYMISABLE_FIELDS = ['from', 'identity', 'client', 'grant'] as const satisfies readonly AccessField[];

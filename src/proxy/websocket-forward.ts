@@ -70,7 +70,7 @@ export class WebSocketForward {
 
   start(headers: readonly string[]): void {
     const { shareKey, config, allowed } = this.#request;
-    const { targets, timeouts } = this.#tunnels;
+    const { timeouts } = this.#tunnels;
     // The token may have expired or been revoked while its signature was verified.
     const bearer = allowed.isDelayed === true ? getEnforcedBearer(allowed) : undefined;
     const ended = bearer && config.streams.getEndReason(bearer);
@@ -89,17 +89,15 @@ export class WebSocketForward {
       if (this.#isStream) this.#target.streams -= 1;
       if (this.#settle()) this.#upstreamRequest?.destroy();
     });
-    this.#timer = setTimeout(() => {
+    const onTimeout = (): void => {
       this.#fail({ reason: 'upstream_too_slow' }, new Error('no response to the handshake'));
       this.#upstreamRequest?.destroy();
-    }, timeouts.headers * 1_000);
+    };
+    this.#timer = setTimeout(() => this.#guard(onTimeout), timeouts.headers * 1_000);
     try {
       const path = getUpstreamPath(allowed.rule, allowed.target);
       this.#upstreamRequest = this.#tunnels.createRequest(this.#connection, path, headers, endpoint, {
-        onError: (error) => {
-          if (!this.#isSettled) targets.reportFailure(this.#target);
-          this.#fail(toHandshakeRefusal(error), error);
-        },
+        onError: (error) => this.#guard(() => this.#onError(error)),
         onResponse: (response) => this.#guard(() => this.#onResponse(response)),
         onUpgrade: (...upgrade) => this.#guard(() => this.#onUpgrade(...upgrade)),
       });
@@ -119,6 +117,11 @@ export class WebSocketForward {
     const declined = this.#declined;
     this.#declined = undefined;
     declined?.destroy();
+  }
+
+  #onError(error: Error): void {
+    if (!this.#isSettled) this.#tunnels.targets.reportFailure(this.#target);
+    this.#fail(toHandshakeRefusal(error), error);
   }
 
   /** False: it was settled before. */
@@ -169,7 +172,7 @@ export class WebSocketForward {
     this.#fail({ reason: 'upstream_failed' }, new Error('invalid handshake response'));
   }
 
-  /** Not after the client has closed its connection. */
+  /** Has no effect after the client has closed its connection. */
   #markStream(): void {
     if (this.#connection.socket.destroyed) return;
     this.#isStream = true;

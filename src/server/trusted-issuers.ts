@@ -313,7 +313,7 @@ function createTrustedIssuer(
 
 type Integration = Settings['integrations'][number];
 
-/** As for trusted issuers, seconds. */
+/** In seconds, and the same as for trusted issuers. */
 const FETCHING = { refreshInterval: 600, cooldown: 30, maxStaleness: 3_600, timeout: 5 };
 
 /** The keys of clients that use `private_key_jwt`. Throws a `StartError` if a file cannot be used. */

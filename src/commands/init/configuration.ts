@@ -99,7 +99,7 @@ const renderUsers = (answers: Answers, passwordHash: string): string => `directo
         groups: [users]
 `;
 
-/** With the device grant as well: \`gatehouse login\` uses it. */
+/** The device grant is included, because `gatehouse login` uses it. */
 function renderGrants(answers: Answers): string {
   if (answers['sign-in'] === 'certificate') return '    grants: [certificate]\n';
   if (answers['client-type'] === 'device') return '    grants: [device]\n';

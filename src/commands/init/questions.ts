@@ -27,7 +27,7 @@ export interface Question {
   readonly choices?: Readonly<Record<string, string>>;
   /** Asked only after one of these answers to an earlier question; otherwise the option is an error. */
   readonly when?: readonly [option: QuestionName, ...answers: readonly string[]];
-  /** Not asked: an option only, with a default that rarely needs a change. */
+  /** It is an option only, and never asked: its default rarely needs a change. */
   readonly isOptionOnly?: boolean;
   readonly validate?: Validate;
 }
@@ -53,7 +53,7 @@ const validateUrl =
 
 const ADMIN_PORT = 9443;
 
-/** In this order. */
+/** They are asked in this order. */
 export const QUESTIONS: Readonly<Record<QuestionName, Question>> = {
   'public-url': {
     value: 'URL',

@@ -18,7 +18,7 @@ export interface PemPair {
 }
 
 interface CertificateOptions {
-  /** Undefined: a self-signed CA. */
+  /** The CA that signs. If omitted, the certificate signs itself. */
   readonly authority?: PemPair;
   readonly use: 'ca' | 'server' | 'client';
   readonly subject: readonly NamePart[];

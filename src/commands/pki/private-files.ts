@@ -21,11 +21,11 @@ export function createPrivateFolder(folder: string): void {
 }
 
 /** Atomic: writes a temporary file and renames it. A symbolic link in its place is removed, not followed. */
-export function writePrivateFile(file: string, content: string | Uint8Array, mode = 0o600): void {
+export function writePrivateFile(file: string, content: string | Uint8Array): void {
   const temporary = `${file}.new`;
   rmSync(temporary, { force: true });
-  writeFileSync(temporary, content, { mode, flag: 'wx' });
-  chmodSync(temporary, mode);
+  writeFileSync(temporary, content, { mode: 0o600, flag: 'wx' });
+  chmodSync(temporary, 0o600);
   renameSync(temporary, file);
 }
 

@@ -74,7 +74,7 @@ export class UpstreamRegistry extends SharedResources<UpstreamHandle> {
     this.#log = log;
   }
 
-  /** By name. Throws when a file of an upstream cannot be used; nothing is opened then. */
+  /** Returns the upstreams by name. Throws if a file of an upstream cannot be used; then nothing is opened. */
   acquire(
     settingsByName: Readonly<Record<string, UpstreamSettings>>,
     scope: ResourceScope,

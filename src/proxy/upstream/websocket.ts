@@ -19,7 +19,7 @@ interface Endpoint {
 
 interface HandshakeHandlers {
   readonly onError: (error: Error) => void;
-  /** Also gets a 101 without `Upgrade`. */
+  /** It is also called for a 101 without `Upgrade`. */
   readonly onResponse: (response: IncomingMessage) => void;
   /** `join` sends the 101 with the header fields of the response to the client, and joins both sides. */
   readonly onUpgrade: (response: IncomingMessage, upstreamSocket: Socket, join: () => void) => void;

@@ -233,7 +233,7 @@ export function createClockGuard(
     return skew > MAX_SKEW_SECONDS ? `the clocks of Redis and this host differ by ${Math.round(skew)} s` : undefined;
   };
   return {
-    /** Undefined while the clocks agree. */
+    /** Returns undefined while the clocks agree. */
     findProblem,
     /** Throws when the clocks differ too much. */
     requireAgreement(): void {

@@ -108,7 +108,7 @@ export interface SubjectToken {
   readonly subject: string;
   /** `jti`, if the token has one. */
   readonly tokenId?: string;
-  /** By name, or by a JSON pointer. */
+  /** Reads a claim by its name, or by a JSON pointer. */
   readonly readClaim: (path: string) => unknown;
 }
 

@@ -38,10 +38,10 @@ function createFormats(locale: string, underAMinute: Texts['underAMinute']) {
   };
   return {
     formatList: (items: readonly string[]): string => new Intl.ListFormat(locale).format(items),
-    /** Without a time zone: in that of the server. */
+    /** If the time zone is omitted, that of the server is used. */
     formatDate: (milliseconds: number, timeZone?: string): string =>
       new Intl.DateTimeFormat(locale, { dateStyle: 'long', timeZone }).format(milliseconds),
-    /** With the name of the time zone. */
+    /** The text ends with the name of the time zone. */
     formatTime: (milliseconds: number, timeZone?: string): string =>
       new Intl.DateTimeFormat(locale, { ...TIME_OF_DAY, timeZoneName: 'short', timeZone }).format(milliseconds),
     formatAgo: (seconds: number): string => (seconds < 45 ? underAMinute.ago : formatRelative(seconds, -1)),
