@@ -3,7 +3,7 @@ import { curl } from './http2/curl.ts';
 import { undici } from './http2/undici.ts';
 import { startWalkthroughGateway, type WalkthroughGateway } from './http2/walkthrough.ts';
 
-/** All clients, with 10,000 requests each: http2-clients.full.test.ts. */
+/** All clients, with up to 10,000 requests each: http2-clients.full.test.ts. */
 let at: WalkthroughGateway;
 beforeAll(async () => {
   at = await startWalkthroughGateway();

@@ -14,7 +14,7 @@ test('a stack trace of the built program names the TypeScript sources', async ()
     join(DIST, 'missing'),
     '--trace',
   ]);
-  expect(code).toBe(78);
+  expect(code).toBe(66);
   expect(stderr).toMatch(/ at Object\.run \(.*\/src\/commands\/keys\.ts:\d+:\d+\)/);
 });
 

@@ -81,6 +81,14 @@ export async function axeViolations(page: Page, rules?: readonly string[]): Prom
   );
 }
 
+/** With light colours every rule, with dark ones the only rule that depends on colours. */
+export async function axeViolationsInBothSchemes(page: Page): Promise<readonly string[]> {
+  await page.emulateMedia({ colorScheme: 'light' });
+  const light = await axeViolations(page);
+  await page.emulateMedia({ colorScheme: 'dark' });
+  return [...light, ...(await axeViolations(page, ['color-contrast']))];
+}
+
 /** Pixels by which the page is wider than the window; 0 if it needs no horizontal scrolling. */
 export async function horizontalOverflow(page: Page): Promise<number> {
   await stylesheetsLoaded(page);
