@@ -40,7 +40,7 @@ export async function seedStore(folder: string, contents: StoreContents): Promis
       now,
     });
     if (keep) await store.grants.create(grant.id, grant, getGrantRecordExpiry(grant));
-    return (await deps.tokenIssuer.issueTokens(grant, now)).accessToken;
+    return deps.tokenIssuer.issueTokens(grant, now).accessToken;
   };
   const write = async (name: string, count: number, keep: boolean): Promise<void> => {
     const tokens: string[] = [];

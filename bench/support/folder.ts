@@ -74,7 +74,7 @@ export async function fillStore(folder: string, grants: number, tokensWanted: nu
     };
     await store.grants.create(grant.id, grant, getGrantRecordExpiry(grant));
     if (index % every === 0 && tokens.length < tokensWanted)
-      tokens.push((await deps.tokenIssuer.issueTokens(grant, now)).refreshToken);
+      tokens.push(deps.tokenIssuer.issueTokens(grant, now).refreshToken);
   };
   for (let done = 0; done < grants; done += BATCH_SIZE)
     await Promise.all(Array.from({ length: Math.min(BATCH_SIZE, grants - done) }, (_, index) => create(done + index)));

@@ -82,7 +82,7 @@ export async function fillRedis(folder: string, grants: number, tokensWanted: nu
       now,
     });
     await store.grants.create(grant.id, grant, getGrantRecordExpiry(grant));
-    if (index < tokensWanted) tokens[index] = (await deps.tokenIssuer.issueTokens(grant, now)).refreshToken;
+    if (index < tokensWanted) tokens[index] = deps.tokenIssuer.issueTokens(grant, now).refreshToken;
   };
   for (let done = 0; done < grants; done += BATCH_SIZE)
     await Promise.all(

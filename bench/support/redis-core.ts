@@ -90,7 +90,7 @@ async function withoutSignatures(deps: GrantDeps): Promise<GrantDeps> {
     ...deps,
     tokenIssuer: {
       ...deps.tokenIssuer,
-      async issueTokens({ id, generation, keys }) {
+      issueTokens({ id, generation, keys }) {
         const key = keyring.getSealingKey(keys.sealing);
         if (key === undefined) throw new Error('no sealing key');
         return { accessToken: '', refreshToken: createRefreshToken(key, id, generation) };
@@ -110,7 +110,7 @@ async function signing(): Promise<Workload> {
   return {
     count: concurrency,
     async operate() {
-      await deps.tokenIssuer.issueTokens(found.record, deps.now());
+      deps.tokenIssuer.issueTokens(found.record, deps.now());
       // Without this, timers would never fire.
       await new Promise(setImmediate);
     },

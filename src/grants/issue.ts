@@ -121,7 +121,7 @@ export async function tryIssueGrant(
   const grant = createGrant(deps, newGrant);
   if ((await deps.store.grants.create(grant.id, grant, getGrantRecordExpiry(grant, keepUntil))) === 'taken')
     return undefined;
-  const issued = await issueTokens(deps, grant, newGrant.now, newGrant.refreshable);
+  const issued = issueTokens(deps, grant, newGrant.now, newGrant.refreshable);
   deps.log.audit('grant_issued', { ...grantFields(grant), ...auditFields });
   return issued;
 }
@@ -242,15 +242,10 @@ export function assertAuditAvailable({ isAuditAvailable }: Pick<GrantDeps, 'isAu
     throw new Fault('audit_unavailable', 'the audit log is unavailable', { retryAfter: 5 });
 }
 
-export async function issueTokens(
-  deps: GrantDeps,
-  grant: Grant,
-  now: Epoch,
-  isRefreshable = true,
-): Promise<IssuedTokens> {
+export function issueTokens(deps: GrantDeps, grant: Grant, now: Epoch, isRefreshable = true): IssuedTokens {
   return {
     grant,
-    pair: await deps.tokenIssuer.issueTokens(grant, now),
+    pair: deps.tokenIssuer.issueTokens(grant, now),
     expiresIn: Math.max(0, Math.floor(grant.accessExpires - now)),
     isRefreshable,
   };

@@ -97,7 +97,7 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
     if (verdict.kind === 'retried') {
       // The write of the first response may not be durable yet.
       await deps.store.waitUntilDurable();
-      const issued = await issueTokens(deps, grant, now);
+      const issued = issueTokens(deps, grant, now);
       deps.log.audit('refresh_retried', grantFields(grant));
       return ok(issued);
     }
@@ -112,7 +112,7 @@ export async function refresh(deps: GrantDeps, params: RefreshRequest): Promise<
     const written = await deps.store.grants.replace(grant.id, version, grant, getGrantRecordExpiry(grant));
     if (written === 'stale') continue;
 
-    const issued = await issueTokens(deps, grant, now);
+    const issued = issueTokens(deps, grant, now);
     deps.log.audit(verdict.rolledForward ? 'refresh_rolled_forward' : 'grant_refreshed', grantFields(grant));
     return ok(issued);
   }

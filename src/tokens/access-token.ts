@@ -15,12 +15,12 @@ import { createTokenCache } from './token-cache.ts';
 const MAX_LENGTH = 12_288;
 
 /** RFC 9068 access token of a grant's current generation. The same record gives the same claims, and with EdDSA the same string. */
-export async function signAccessToken(
+export function signAccessToken(
   key: SigningKey,
   issuer: string,
   grant: Grant,
   claims: ReadonlySet<ProfileClaim>,
-): Promise<string> {
+): string {
   const scope = parseScope(grant.scope, { allowSpaces: true });
   if (!scope.ok) throw new Error(`grant ${grant.id} has a malformed scope`);
   return signJwt(key, ACCESS_TOKEN_TYPE, {

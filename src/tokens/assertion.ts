@@ -18,16 +18,15 @@ interface AssertedCaller {
 }
 
 interface CachedAssertion {
-  /** A promise until the signature is there. */
-  jwt: string | Promise<string>;
+  readonly jwt: string;
   readonly signedAt: Epoch;
 }
 
-/** Signs one assertion per token and audience. A cached one is returned synchronously. */
+/** Signs one assertion per token and audience. */
 export function createAssertionSigner(keyring: Keyring, issuer: string) {
   const cache = createHiddenProperty<AssertedCaller, Map<string, CachedAssertion>>();
 
-  const signAssertion = ({ bearer, scope }: AssertedCaller, audience: string, now: Epoch): Promise<string> => {
+  const signAssertion = ({ bearer, scope }: AssertedCaller, audience: string, now: Epoch): string => {
     const issuedAt = Math.floor(now);
     return signJwt(keyring.getCurrentSigningKey(now), ASSERTION_TYPE, {
       iss: issuer,
@@ -42,21 +41,14 @@ export function createAssertionSigner(keyring: Keyring, issuer: string) {
     });
   };
 
-  return (caller: AssertedCaller, audience: string, now: Epoch): string | Promise<string> => {
+  return (caller: AssertedCaller, audience: string, now: Epoch): string => {
     const byAudience = cache.get(caller) ?? new Map<string, CachedAssertion>();
     const cached = byAudience.get(audience);
     // After the clock was set back, a new one is signed as well.
     if (cached !== undefined && now >= cached.signedAt && now < cached.signedAt + REUSE_SECONDS) return cached.jwt;
-    const signature = signAssertion(caller, audience, now);
-    const entry: CachedAssertion = { jwt: signature, signedAt: now };
-    byAudience.set(audience, entry);
+    const jwt = signAssertion(caller, audience, now);
+    byAudience.set(audience, { jwt, signedAt: now });
     cache.set(caller, byAudience);
-    signature.then(
-      (jwt) => {
-        entry.jwt = jwt;
-      },
-      () => byAudience.delete(audience),
-    );
-    return signature;
+    return jwt;
   };
 }

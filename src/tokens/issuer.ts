@@ -28,7 +28,7 @@ export function createTokenIssuer(options: TokenIssuerOptions) {
   return {
     /** The keys that new tokens are signed with. */
     getCurrentKeyIds: (now: Epoch): KeyIds => keyring.current(now),
-    async issueTokens(grant: Grant, now: Epoch): Promise<TokenPair> {
+    issueTokens(grant: Grant, now: Epoch): TokenPair {
       // The keys of the generation recreate its tokens; once they have been removed, the current keys are used.
       const signing = keyring.getSigningKey(grant.keys.signing) ?? keyring.getCurrentSigningKey(now);
       const sealing = keyring.getSealingKey(grant.keys.sealing) ?? keyring.getCurrentSealingKey(now);
@@ -36,7 +36,7 @@ export function createTokenIssuer(options: TokenIssuerOptions) {
         accessToken:
           grant.format === 'opaque'
             ? createOpaqueToken(sealing, publicUrl, grant)
-            : await signAccessToken(signing, publicUrl, grant, claims),
+            : signAccessToken(signing, publicUrl, grant, claims),
         refreshToken: createRefreshToken(sealing, grant.id, grant.generation),
       };
     },

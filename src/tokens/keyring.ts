@@ -1,19 +1,17 @@
-import { createHmac, createSecretKey, type KeyObject } from 'node:crypto';
-import type { CryptoKey } from 'jose';
+import { createHmac, createPrivateKey, createSecretKey, type KeyObject } from 'node:crypto';
 import { calculateJwkThumbprint } from 'jose/jwk/thumbprint';
-import { CompactSign } from 'jose/jws/compact/sign';
 import { exportJWK } from 'jose/key/export';
 import { importJWK } from 'jose/key/import';
 import type { Epoch } from '../domain/epoch.ts';
 import type { KeyIds } from '../domain/grant.ts';
 import { CLOCK_TOLERANCE } from '../domain/verified-token.ts';
 import { Fault } from '../ports/fault.ts';
-import { VerificationKey } from './jwt.ts';
+import { PrivateKey, VerificationKey } from './jwt.ts';
 import type { KeyringFile, SealingEntry, SigningAlgorithm, SigningEntry } from './keyring-file.ts';
 
 export interface SigningKey extends KeyValidity {
   readonly alg: SigningAlgorithm;
-  readonly privateKey: CryptoKey;
+  readonly privateKey: PrivateKey;
   readonly verificationKey: VerificationKey;
   readonly publicJwk: Readonly<Record<string, unknown>>;
   /** The only protected header that access tokens of this key have, base64url. */
@@ -69,10 +67,10 @@ async function importSigningKey(entry: SigningEntry): Promise<SigningKey> {
   return {
     kid,
     alg,
-    privateKey: await importJWK(jwk, alg),
+    privateKey: new PrivateKey(alg, createPrivateKey({ key: jwk, format: 'jwk' })),
     verificationKey: new VerificationKey(alg, publicKey),
     publicJwk: { ...(await exportJWK(publicKey)), kid, alg, use: 'sig' },
-    header: Buffer.from(JSON.stringify({ alg, typ: ACCESS_TOKEN_TYPE, kid })).toString('base64url'),
+    header: encodeJson({ alg, typ: ACCESS_TOKEN_TYPE, kid }),
     activeFrom,
     retireAt,
     // RFC 7638.
@@ -136,5 +134,7 @@ export const signJwt = (
   { alg, kid, privateKey }: SigningKey,
   typ: string,
   claims: Readonly<Record<string, unknown>>,
-): Promise<string> =>
-  new CompactSign(Buffer.from(JSON.stringify(claims))).setProtectedHeader({ alg, typ, kid }).sign(privateKey);
+): string => privateKey.sign(`${encodeJson({ alg, typ, kid })}.${encodeJson(claims)}`);
+
+const encodeJson = (value: Readonly<Record<string, unknown>>): string =>
+  Buffer.from(JSON.stringify(value)).toString('base64url');

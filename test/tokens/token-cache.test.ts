@@ -18,7 +18,7 @@ test('a token can be opened for its revocation while forged tokens exhaust the l
     grants: { read: async () => undefined },
   });
   const grant = testGrant({ id: 'AbCdEfGhIjKlMnOpQrStUv', keys: issuer.getCurrentKeyIds(NOW) });
-  const { accessToken } = await issuer.issueTokens(grant, NOW);
+  const { accessToken } = issuer.issueTokens(grant, NOW);
   const [header, payload] = accessToken.split('.');
   const forgeToken = (): string => `${header}.${payload}.${randomBytes(64).toString('base64url')}`;
 
