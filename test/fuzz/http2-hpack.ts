@@ -1,4 +1,4 @@
-import { HpackDecoder } from '../../src/listener/http2/hpack-decoder.ts';
+import { HpackDecoder } from '../../src/http2/hpack-decoder.ts';
 import {
   encodeHuffman,
   encodeInteger,

@@ -1,5 +1,20 @@
 import type { Socket } from 'node:net';
 import { MAX_FIELDS } from '../../http/request-head.ts';
+import { type FrameHandler, FrameReader, readUInt31 } from '../../http2/frame-reader.ts';
+import { FrameWriter, type HeaderBlock } from '../../http2/frame-writer.ts';
+import { TABLE_SIZE } from '../../http2/hpack-decoder.ts';
+import { EMPTY_TABLE_UPDATE } from '../../http2/hpack-encoder.ts';
+import {
+  DEFAULT_WINDOW,
+  ErrorCode,
+  Flag,
+  FrameType,
+  MAX_FRAME_SIZE,
+  MAX_STREAM_ID,
+  MAX_WINDOW,
+  Setting,
+} from '../../http2/protocol.ts';
+import { TokenBucket } from '../../http2/token-bucket.ts';
 import type { DeadlineEntry, Deadlines } from '../../lib/deadlines.ts';
 import type { ConnectionAccount } from '../client-accounts.ts';
 import {
@@ -10,24 +25,9 @@ import {
 } from '../listener-options.ts';
 import { getWaitingBytes, turnQueue } from '../turn-queue.ts';
 import { DiscardedStreams } from './discarded-streams.ts';
-import { type FrameHandler, FrameReader, readUInt31 } from './frame-reader.ts';
-import { FrameWriter, type HeaderBlock } from './frame-writer.ts';
-import { TABLE_SIZE } from './hpack-decoder.ts';
-import { EMPTY_TABLE_UPDATE } from './hpack-encoder.ts';
 import { OpenStreams } from './open-streams.ts';
-import {
-  DEFAULT_WINDOW,
-  ErrorCode,
-  Flag,
-  FrameType,
-  MAX_FRAME_SIZE,
-  MAX_STREAM_ID,
-  MAX_WINDOW,
-  Setting,
-} from './protocol.ts';
 import { type RequestFields, SectionDecoder } from './request-fields.ts';
 import { Http2Stream } from './stream.ts';
-import { TokenBucket } from './token-bucket.ts';
 
 export interface Http2ConnectionOptions {
   /** `headerTimeout` is also the time until the first request. */

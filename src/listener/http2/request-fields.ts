@@ -1,5 +1,5 @@
-import type { HeaderField } from './header-field.ts';
-import { type FieldSink, HpackDecoder } from './hpack-decoder.ts';
+import type { HeaderField } from '../../http2/header-field.ts';
+import { type FieldSink, HpackDecoder } from '../../http2/hpack-decoder.ts';
 
 interface FieldLimits {
   /** Bytes as defined by RFC 9113 §6.5.2. */

@@ -8,14 +8,20 @@ import type {
 } from '../../http/downstream.ts';
 import type { Reply } from '../../http/reply.ts';
 import { RequestHead } from '../../http/request-head.ts';
+import type { HeaderBlock } from '../../http2/frame-writer.ts';
+import {
+  encodeFieldName,
+  encodeResponseFields,
+  getMaxFieldBytes,
+  writeField,
+  writeString,
+} from '../../http2/hpack-encoder.ts';
+import { ErrorCode } from '../../http2/protocol.ts';
 import { createDeadlines } from '../../lib/deadlines.ts';
 import { HeadCache } from '../head-cache.ts';
 import { formatDate, listReplyFields } from '../http1/response-text.ts';
 import type { ClientConnection, CreateHandler } from '../listener-options.ts';
 import { Http2Connection, type Http2ConnectionOptions } from './connection.ts';
-import type { HeaderBlock } from './frame-writer.ts';
-import { encodeFieldName, encodeResponseFields, getMaxFieldBytes, writeField, writeString } from './hpack-encoder.ts';
-import { ErrorCode } from './protocol.ts';
 import type { RequestFields } from './request-fields.ts';
 import type { Http2Stream, StreamHandler } from './stream.ts';
 

@@ -1,9 +1,9 @@
+import { ByteQueue } from '../../http2/byte-queue.ts';
+import type { HeaderBlock } from '../../http2/frame-writer.ts';
+import { DEFAULT_WINDOW, ErrorCode, Flag, MAX_FRAME_SIZE } from '../../http2/protocol.ts';
 import { createBufferPool } from '../../lib/buffer-pool.ts';
 import type { DeadlineEntry } from '../../lib/deadlines.ts';
-import { ByteQueue } from './byte-queue.ts';
 import type { Http2Connection } from './connection.ts';
-import type { HeaderBlock } from './frame-writer.ts';
-import { DEFAULT_WINDOW, ErrorCode, Flag, MAX_FRAME_SIZE } from './protocol.ts';
 import type { RequestFields } from './request-fields.ts';
 
 /** Serves the request of a stream. */

@@ -1,12 +1,12 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
-import { FrameWriter } from '../../../src/listener/http2/frame-writer.ts';
-import { openConnectionAccount } from '../../support/connection-account.ts';
-import { eventLoopTurns, waitUntilStable } from '../../support/event-loop-turns.ts';
-import { createFrameReader, FLAG, FRAME, type Frame } from '../../support/http2-frames.ts';
-import { listenTcp } from '../../support/tcp-server.ts';
-import { until } from '../../support/until.ts';
+import { FrameWriter } from '../../src/http2/frame-writer.ts';
+import { openConnectionAccount } from '../support/connection-account.ts';
+import { eventLoopTurns, waitUntilStable } from '../support/event-loop-turns.ts';
+import { createFrameReader, FLAG, FRAME, type Frame } from '../support/http2-frames.ts';
+import { listenTcp } from '../support/tcp-server.ts';
+import { until } from '../support/until.ts';
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {

@@ -1,4 +1,4 @@
-import { TwoGenerationCache } from '../../lib/two-generation-cache.ts';
+import { TwoGenerationCache } from '../lib/two-generation-cache.ts';
 import { HeaderField } from './header-field.ts';
 import { decodeHuffman } from './huffman.ts';
 import { STATIC_TABLE } from './static-table.ts';

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { EMPTY_TABLE_UPDATE, encodeResponseFields } from '../../../src/listener/http2/hpack-encoder.ts';
-import { randomBelow } from '../../fuzz/mutations.ts';
-import { type Field, ReferenceDecoder } from '../../support/hpack.ts';
-import { type Nghttp2Client, startNghttp2Client } from '../../support/nghttp2-client.ts';
+import { EMPTY_TABLE_UPDATE, encodeResponseFields } from '../../src/http2/hpack-encoder.ts';
+import { randomBelow } from '../fuzz/mutations.ts';
+import { type Field, ReferenceDecoder } from '../support/hpack.ts';
+import { type Nghttp2Client, startNghttp2Client } from '../support/nghttp2-client.ts';
 
 let client: Nghttp2Client;
 beforeAll(async () => {

@@ -1,13 +1,13 @@
 import { once } from 'node:events';
 import { connect, createServer, type TLSSocket } from 'node:tls';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { FrameWriter } from '../../../src/listener/http2/frame-writer.ts';
-import { openConnectionAccount } from '../../support/connection-account.ts';
-import { eventLoopTurns } from '../../support/event-loop-turns.ts';
-import { createFrameReader, FLAG, FRAME, type Frame } from '../../support/http2-frames.ts';
-import { createCa, issueServer } from '../../support/pki.ts';
-import { listenTcp, type TcpServer } from '../../support/tcp-server.ts';
-import { until } from '../../support/until.ts';
+import { FrameWriter } from '../../src/http2/frame-writer.ts';
+import { openConnectionAccount } from '../support/connection-account.ts';
+import { eventLoopTurns } from '../support/event-loop-turns.ts';
+import { createFrameReader, FLAG, FRAME, type Frame } from '../support/http2-frames.ts';
+import { createCa, issueServer } from '../support/pki.ts';
+import { listenTcp, type TcpServer } from '../support/tcp-server.ts';
+import { until } from '../support/until.ts';
 
 let server: TcpServer;
 let ca: string;

@@ -1,4 +1,4 @@
-import { memoizeByFieldName } from '../../http/fold-field-name.ts';
+import { memoizeByFieldName } from '../http/fold-field-name.ts';
 
 /** `invalid`: a request with this field is malformed (RFC 9113 §8.2, §8.3). */
 export type FieldKind =

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { createBufferPool, type PooledBuffer } from '../../../src/lib/buffer-pool.ts';
-import { ByteQueue } from '../../../src/listener/http2/byte-queue.ts';
-import { randomBelow } from '../../fuzz/mutations.ts';
+import { ByteQueue } from '../../src/http2/byte-queue.ts';
+import { createBufferPool, type PooledBuffer } from '../../src/lib/buffer-pool.ts';
+import { randomBelow } from '../fuzz/mutations.ts';
 
 test('the bytes come out in the order in which they were added, whatever the sizes of the parts', () => {
   for (let seed = 1; seed <= 60; seed += 1) {

@@ -1,4 +1,4 @@
-import type { BufferPool, PooledBuffer } from '../../lib/buffer-pool.ts';
+import type { BufferPool, PooledBuffer } from '../lib/buffer-pool.ts';
 
 /** Smaller parts are copied together: a client decides how small they are, and each would cost an object. */
 const BLOCK_SIZE = 4_096;

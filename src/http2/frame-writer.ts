@@ -1,6 +1,5 @@
 import type { Socket } from 'node:net';
-import { createBufferPool, type PooledBuffer } from '../../lib/buffer-pool.ts';
-import type { ConnectionAccount } from '../client-accounts.ts';
+import { createBufferPool, type PooledBuffer } from '../lib/buffer-pool.ts';
 import { Flag, FRAME_HEADER_SIZE, FrameType, MAX_FRAME_SIZE } from './protocol.ts';
 
 /** The most that is written at once; less to a client that holds as much as it may. */
@@ -18,6 +17,14 @@ const HIGH_WATER_MARK = 262_144;
 const MAX_SET_ASIDE = 8_388_608;
 const NO_BYTES = Buffer.alloc(0);
 const outputBuffers = createBufferPool([4_096, 16_384, MAX_WRITE], 0);
+
+/** Charges the peer with what waits for it. */
+export interface WriterAccount {
+  /** It may hold more. */
+  readonly mayGrow: boolean;
+  readonly hasAuthorized: boolean;
+  add(bytes: number): void;
+}
 
 /** Writes a header block. */
 export interface HeaderBlock {
@@ -48,7 +55,7 @@ interface CollectedFrames {
  */
 export class FrameWriter {
   readonly #socket: Socket;
-  readonly #account: Pick<ConnectionAccount, 'add' | 'mayGrow' | 'hasAuthorized'>;
+  readonly #account: WriterAccount;
   readonly #onDrain: () => void;
   #buffer: PooledBuffer | undefined = undefined;
   #length = 0;
@@ -65,11 +72,7 @@ export class FrameWriter {
   #isWaiting = false;
 
   /** `onDrain`: a write was sent after `hasBacklog` was true, and the client keeps up. */
-  constructor(
-    socket: Socket,
-    account: Pick<ConnectionAccount, 'add' | 'mayGrow' | 'hasAuthorized'>,
-    onDrain: () => void,
-  ) {
+  constructor(socket: Socket, account: WriterAccount, onDrain: () => void) {
     this.#socket = socket;
     this.#account = account;
     this.#onDrain = onDrain;

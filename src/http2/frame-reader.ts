@@ -1,4 +1,3 @@
-import type { TurnQueue } from '../turn-queue.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { ErrorCode, Flag, FRAME_HEADER_SIZE, FrameType, MAX_FRAME_SIZE, PREFACE } from './protocol.ts';
 
@@ -14,6 +13,13 @@ export interface FrameHandler {
   onTurnOver(): void;
 }
 
+/** Bounds the work of one iteration of the event loop. */
+export interface Turns {
+  readonly isOver: boolean;
+  /** Counts work like that of a request. True: the turn is over. */
+  count(): boolean;
+}
+
 /** So many frames take about as long as one request. */
 const FRAMES_PER_REQUEST = 64;
 /** The most that is processed at once. Requests cause work later. */
@@ -23,7 +29,7 @@ const MAX_STREAMS = 32;
 /** Splits what a client sends into frames (RFC 9113 §4), after the connection preface (§3.4). */
 export class FrameReader {
   readonly #handler: FrameHandler;
-  readonly #turns: TurnQueue;
+  readonly #turns: Turns;
   #awaited: 'preface' | 'settings' | 'frame' = 'preface';
   /** The beginning of a frame, and how many bytes it needs. */
   readonly #partialFrame = new ByteQueue();
@@ -35,7 +41,7 @@ export class FrameReader {
   /** The rest of what has arrived is processed in a later turn. */
   isTurnAwaited = false;
 
-  constructor(handler: FrameHandler, turns: TurnQueue) {
+  constructor(handler: FrameHandler, turns: Turns) {
     this.#handler = handler;
     this.#turns = turns;
   }

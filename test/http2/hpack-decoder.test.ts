@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { HpackDecoder } from '../../../src/listener/http2/hpack-decoder.ts';
-import { decodeHuffman } from '../../../src/listener/http2/huffman.ts';
-import { randomBelow } from '../../fuzz/mutations.ts';
+import { HpackDecoder } from '../../src/http2/hpack-decoder.ts';
+import { decodeHuffman } from '../../src/http2/huffman.ts';
+import { randomBelow } from '../fuzz/mutations.ts';
 import {
   encodeHuffman,
   encodeInteger,
@@ -11,8 +11,8 @@ import {
   literal,
   NEWEST_ENTRY,
   tableSizeUpdate,
-} from '../../support/hpack.ts';
-import { type Nghttp2Client, startNghttp2Client } from '../../support/nghttp2-client.ts';
+} from '../support/hpack.ts';
+import { type Nghttp2Client, startNghttp2Client } from '../support/nghttp2-client.ts';
 
 /** The fields of a block, or why there are none. */
 function decode(decoder: HpackDecoder, block: Buffer): Field[] | 'malformed' | 'too_large' {
