@@ -20,11 +20,12 @@ import type { ProxyRefusal } from './policy/refusals.ts';
 import { type AllowedRequest, getEnforcedBearer } from './policy/upstream-rewriter.ts';
 import { type BodyConsumer, BodyError, type RequestBody } from './request-body.ts';
 import { clientFields } from './response-fields.ts';
-import { type ResponseHandler, type UpstreamConnection, UpstreamError } from './upstream/connection.ts';
+import { type ResponseHandler, UpstreamError } from './upstream/connection.ts';
 import { Slot, type SlotHolder, type Slots } from './upstream/connection-slots.ts';
 import type { Upstream } from './upstream/registry.ts';
 import type { ResponseHead } from './upstream/response-head.ts';
 import { type Sender, sendSoon } from './upstream/send-queue.ts';
+import type { UpstreamStream } from './upstream/stream.ts';
 import type { Target } from './upstream/targets.ts';
 
 /** A request that may be forwarded. */
@@ -101,7 +102,7 @@ export class Exchange
   #request!: ForwardRequest;
   #slots!: Slots;
   #stage: Stage = 'idle';
-  #connection: UpstreamConnection | undefined = undefined;
+  #connection: UpstreamStream | undefined = undefined;
   #pace: BodyDeadline | undefined = undefined;
   #startedAt = 0;
   #isRetry = false;
@@ -321,10 +322,8 @@ export class Exchange
     }
   }
 
-  #write(connection: UpstreamConnection): void {
-    const { method, path, fields, content, body } = this.#request;
-    const { address } = this.#upstream.poolOf(this.#slots.target);
-    const opening = connection.isLastRequest ? address.closeHead : address.keepAliveHead;
+  #write(connection: UpstreamStream): void {
+    const { method, content, body } = this.#request;
     // RFC 9110 §8.6: these methods have a Content-Length even without a body.
     const framing =
       body?.isEmpty === false
@@ -332,11 +331,10 @@ export class Exchange
         : METHODS_WITH_BODY.has(method)
           ? `content-length: ${content?.length ?? 0}\r\n`
           : '';
-    const head = `${method} ${path}${opening}${fields}${framing}\r\n`;
-    if (body === undefined) connection.send(head, content);
+    if (body === undefined) connection.send(this.#request, framing, content);
     else {
       connection.cork();
-      connection.sendHead(head);
+      connection.sendHead(this.#request, framing);
       const takesMore = body.begin(connection);
       connection.uncork();
       // The body failed.

@@ -1,6 +1,6 @@
 import type { BodySink, BodySource } from '../http/downstream.ts';
 import type { BodyBuffer } from './body-buffering.ts';
-import type { UpstreamConnection } from './upstream/connection.ts';
+import type { UpstreamStream } from './upstream/stream.ts';
 
 /** Why a request body could not be forwarded completely. */
 export class BodyError extends Error {
@@ -36,7 +36,7 @@ export class RequestBody implements BodySink {
   /** It is undefined if the body is sent in chunks. */
   #length: number | undefined;
   #consumer: BodyConsumer | undefined = undefined;
-  #connection: UpstreamConnection | undefined = undefined;
+  #connection: UpstreamStream | undefined = undefined;
   /** Until enough of it has arrived. */
   #buffer: BodyBuffer | undefined = undefined;
   /** The same after that, until the connection has taken it. */
@@ -144,7 +144,7 @@ export class RequestBody implements BodySink {
   }
 
   /** Sends what has arrived. True: the connection takes more. */
-  begin(connection: UpstreamConnection): boolean {
+  begin(connection: UpstreamStream): boolean {
     this.#connection = connection;
     const part = this.#buffer === undefined ? this.#first : this.#buffer.take();
     this.#sentBuffer = this.#buffer;
@@ -201,7 +201,7 @@ export class RequestBody implements BodySink {
   }
 
   #send(part: Buffer): boolean {
-    const connection = this.#connection as UpstreamConnection;
+    const connection = this.#connection as UpstreamStream;
     this.received += part.length;
     if (this.received > this.#maxBytes) {
       this.fail('too_large');

@@ -4,6 +4,7 @@ import { type FrameHandler, FrameReader, readUInt31 } from '../../http2/frame-re
 import { FrameWriter, type HeaderBlock } from '../../http2/frame-writer.ts';
 import { TABLE_SIZE } from '../../http2/hpack-decoder.ts';
 import { EMPTY_TABLE_UPDATE } from '../../http2/hpack-encoder.ts';
+import { OpenStreams } from '../../http2/open-streams.ts';
 import {
   DEFAULT_WINDOW,
   ErrorCode,
@@ -25,7 +26,6 @@ import {
 } from '../listener-options.ts';
 import { getWaitingBytes, turnQueue } from '../turn-queue.ts';
 import { DiscardedStreams } from './discarded-streams.ts';
-import { OpenStreams } from './open-streams.ts';
 import { type RequestFields, SectionDecoder } from './request-fields.ts';
 import { Http2Stream } from './stream.ts';
 
@@ -106,7 +106,7 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   readonly #options: Http2ConnectionOptions;
   readonly #maxHeaderBlock: number;
   readonly #decoder: SectionDecoder;
-  readonly #streams = new OpenStreams();
+  readonly #streams = new OpenStreams<Http2Stream>();
   /** Streams with data that the window of the connection, or the socket, does not take; each sends a frame in turn. */
   readonly #blocked = new Set<Http2Stream>();
   /** Streams whose handler waits for the end of the current read. */

@@ -1,14 +1,6 @@
-import { isIP } from 'node:net';
-import type { SecureContext } from 'node:tls';
-import { flattenString } from '../../lib/flat-string.ts';
-import { type UpstreamAddress, UpstreamConnection } from './connection.ts';
-import { parseTargetUrl } from './targets.ts';
-
-interface TargetTls {
-  /** The name that the server must prove, where it is not the host of the URL. */
-  readonly serverName: string | undefined;
-  readonly secureContext: SecureContext | undefined;
-}
+import { readAddress, type TargetTls, type UpstreamAddress } from './address.ts';
+import { createOpening, type Opening, UpstreamConnection } from './connection.ts';
+import type { UpstreamPool } from './stream.ts';
 
 const IDLE_CHECK_MS = 1_000;
 /**
@@ -18,8 +10,9 @@ const IDLE_CHECK_MS = 1_000;
 const MAX_READ_DELAY_MS = 2_000;
 
 /** The connections to one target. The one that was used last is used next, so that others can be closed as idle. */
-export class ConnectionPool {
-  readonly address: UpstreamAddress;
+export class ConnectionPool implements UpstreamPool {
+  readonly #address: UpstreamAddress;
+  readonly #opening: Opening;
   readonly #maxIdle: number;
   readonly #onAvailable: () => void;
   readonly #idle: UpstreamConnection[] = [];
@@ -37,7 +30,8 @@ export class ConnectionPool {
    * addition to the slots.
    */
   constructor(target: string, tls: TargetTls, maxIdle: number, onAvailable: () => void) {
-    this.address = readAddress(target, tls);
+    this.#address = readAddress(target, tls);
+    this.#opening = createOpening(this.#address);
     this.#maxIdle = maxIdle;
     this.#onAvailable = onAvailable;
   }
@@ -46,7 +40,7 @@ export class ConnectionPool {
   acquire(isFresh: boolean): UpstreamConnection {
     const reused = isFresh ? undefined : this.#takeIdle();
     if (reused !== undefined) return reused;
-    const connection = new UpstreamConnection(this.address, this.#onConnectionIdle, this.#onClosed);
+    const connection = new UpstreamConnection(this.#address, this.#opening, this.#onConnectionIdle, this.#onClosed);
     this.#all.add(connection);
     // Its exchange fails with the connection.
     if (this.#isClosed) connection.destroy();
@@ -125,24 +119,3 @@ export class ConnectionPool {
 
 const isIdleTooLong = ({ idleSince, idleSeconds }: UpstreamConnection, now: number): boolean =>
   now - idleSince > idleSeconds * 1_000;
-
-function readAddress(target: string, { serverName, secureContext }: TargetTls): UpstreamAddress {
-  const { protocol, host, hostname, port, socketPath } = parseTargetUrl(target);
-  const name = hostname.replace(/^\[|\]$/g, '');
-  const headStart = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: `;
-  return {
-    connectOptions: socketPath === undefined ? { host: name, port } : { path: socketPath },
-    // RFC 6066 §3: an address is not sent as a server name, but it is still compared with the certificate.
-    tls:
-      protocol === 'https:'
-        ? {
-            servername: serverName ?? (isIP(name) === 0 ? name : undefined),
-            secureContext,
-            session: undefined,
-            sessionExpires: 0,
-          }
-        : undefined,
-    keepAliveHead: flattenString(`${headStart}keep-alive\r\n`),
-    closeHead: flattenString(`${headStart}close\r\n`),
-  };
-}

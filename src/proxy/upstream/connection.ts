@@ -1,9 +1,10 @@
-import { connect as connectTcp, type OnReadOpts, type Socket } from 'node:net';
-import { type ConnectionOptions, connect as connectTls, type SecureContext } from 'node:tls';
+import type { Socket } from 'node:net';
 import { ChunkedBodyReader } from '../../http/chunk-reader.ts';
-import { enableTcpKeepAlive } from '../../lib/tcp-keep-alive.ts';
+import { flattenString } from '../../lib/flat-string.ts';
+import { openSocket, type UpstreamAddress } from './address.ts';
 import { explainConnectionError, recognizeProtocol } from './explain-failure.ts';
 import { parseResponseHead, type ResponseHead } from './response-head.ts';
+import type { UpstreamRequest, UpstreamStream } from './stream.ts';
 
 /** Receives the response to a request that was sent on a connection. */
 export interface ResponseHandler {
@@ -44,24 +45,16 @@ export class UpstreamError extends Error {
   }
 }
 
-/** Where a target listens, and the beginning of requests to it. */
-export interface UpstreamAddress {
-  readonly connectOptions: { readonly host: string; readonly port: number } | { readonly path: string };
-  /** It is undefined for plain HTTP. */
-  readonly tls: TlsOptions | undefined;
-  /** What follows the path in the request line, `Host` and `Connection` with it. */
-  readonly keepAliveHead: string;
-  /** The same where the connection is not used again. */
-  readonly closeHead: string;
+/** What follows the path in the request line, `Host` and `Connection` with it. */
+export interface Opening {
+  readonly keepAlive: string;
+  /** Where the connection is not used again. */
+  readonly close: string;
 }
 
-export interface TlsOptions {
-  /** The name that the server must prove; undefined: the address in `connect`. */
-  readonly servername: string | undefined;
-  readonly secureContext: SecureContext | undefined;
-  /** The last TLS session, for resumption, and until when it is used (Unix milliseconds). */
-  session: Buffer | undefined;
-  sessionExpires: number;
+export function createOpening({ host }: UpstreamAddress): Opening {
+  const start = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: `;
+  return { keepAlive: flattenString(`${start}keep-alive\r\n`), close: flattenString(`${start}close\r\n`) };
 }
 
 const MAX_HEAD_BYTES = 16_384;
@@ -79,7 +72,7 @@ const readBuffer = Buffer.allocUnsafeSlow(65_536);
  * One HTTP/1.1 connection to a target, plain or over TLS. It belongs to one exchange from the first byte of the request to
  * the last byte of the response, and is reused only if that response is known to be complete.
  */
-export class UpstreamConnection {
+export class UpstreamConnection implements UpstreamStream {
   /** Responses it has delivered. */
   responses = 0;
   /** When its last request was started. */
@@ -90,6 +83,7 @@ export class UpstreamConnection {
   isConnected = false;
   readonly #socket: Socket;
   readonly #isTls: boolean;
+  readonly #opening: Opening;
   readonly #onIdle: (connection: UpstreamConnection) => boolean;
   readonly #onClosed: (connection: UpstreamConnection) => void;
   #handler: ResponseHandler | undefined = undefined;
@@ -113,13 +107,15 @@ export class UpstreamConnection {
 
   constructor(
     address: UpstreamAddress,
+    opening: Opening,
     onIdle: (connection: UpstreamConnection) => boolean,
     onClosed: (connection: UpstreamConnection) => void,
   ) {
     this.#isTls = address.tls !== undefined;
     this.#onIdle = onIdle;
     this.#onClosed = onClosed;
-    this.#socket = open(address, {
+    this.#opening = opening;
+    this.#socket = openSocket(address, 'http/1.1', {
       buffer: readBuffer,
       callback: (count, bytes) => this.#onBytes(bytes as Buffer, count),
     });
@@ -167,31 +163,34 @@ export class UpstreamConnection {
     this.#interim = 0;
   }
 
-  /** Sends a request that is complete. */
-  send(head: string, content: Buffer | undefined): void {
+  send(request: UpstreamRequest, framing: string, content: Buffer | undefined): void {
     if (content === undefined || content.length === 0) {
-      this.sendHead(head);
+      this.sendHead(request, framing);
       this.#isRequestSent = true;
     } else if (content.length <= COPIED_BODY) {
       this.#isRequestSent = true;
+      const head = this.#formatHead(request, framing);
       const bytes = Buffer.allocUnsafe(head.length + content.length);
       bytes.write(head, 0, 'latin1');
       content.copy(bytes, head.length);
       this.#socket.write(bytes);
     } else {
       this.cork();
-      this.sendHead(head);
+      this.sendHead(request, framing);
       this.write(content, true);
       this.uncork();
     }
   }
 
-  /** Sends the head of a request whose body follows with `write` or `writeChunk`. */
-  sendHead(head: string): void {
-    this.#socket.write(head, 'latin1');
+  sendHead(request: UpstreamRequest, framing: string): void {
+    this.#socket.write(this.#formatHead(request, framing), 'latin1');
   }
 
-  /** True: the connection takes more. */
+  #formatHead({ method, path, fields }: UpstreamRequest, framing: string): string {
+    const opening = this.#isUsedUp ? this.#opening.close : this.#opening.keepAlive;
+    return `${method} ${path}${opening}${fields}${framing}\r\n`;
+  }
+
   write(part: Buffer, isLast: boolean): boolean {
     this.#isRequestSent = isLast;
     return this.#socket.write(part);
@@ -215,10 +214,6 @@ export class UpstreamConnection {
   /** It is closed after this request, whatever the response says. */
   closeAfterResponse(): void {
     this.#isUsedUp = true;
-  }
-
-  get isLastRequest(): boolean {
-    return this.#isUsedUp;
   }
 
   cork(): void {
@@ -403,32 +398,6 @@ export class UpstreamConnection {
   }
 }
 
-function open({ connectOptions, tls }: UpstreamAddress, onread: OnReadOpts): Socket {
-  if (tls === undefined) return enableTcpKeepAlive(connectTcp({ ...connectOptions, noDelay: true, onread }));
-  const options: ConnectionOptions & { readonly onread: OnReadOpts } = {
-    ...connectOptions,
-    onread,
-    ...(tls.servername !== undefined && { servername: tls.servername }),
-    ALPNProtocols: ['http/1.1'],
-    // Explicit, so that NODE_TLS_REJECT_UNAUTHORIZED cannot turn it off.
-    rejectUnauthorized: true,
-    ...(tls.secureContext !== undefined && { secureContext: tls.secureContext }),
-    ...(tls.session !== undefined && Date.now() < tls.sessionExpires && { session: tls.session }),
-  };
-  const socket = enableTcpKeepAlive(connectTls(options).setNoDelay(true));
-  return socket
-    .on('secureConnect', () => {
-      // The certificate is not verified again when a session is resumed.
-      if (socket.isSessionReused()) return;
-      const expiry = Date.parse(socket.getPeerCertificate().valid_to);
-      tls.sessionExpires = Math.min(expiry, Date.now() + MAX_SESSION_MS);
-    })
-    .on('session', (session: Buffer) => {
-      tls.session = session;
-    });
-}
-
-const MAX_SESSION_MS = 3_600_000;
 /** How long an idle connection is kept where the upstream does not say. */
 const DEFAULT_IDLE_SECONDS = 4;
 const MAX_IDLE_SECONDS = 600;

@@ -6,6 +6,7 @@ import type { BodyRateLimits } from '../body-deadline.ts';
 import { ConnectionPool } from './connection-pool.ts';
 import { Slots } from './connection-slots.ts';
 import { watchHealth } from './health.ts';
+import type { UpstreamPool } from './stream.ts';
 import { type Target, Targets, type UpstreamSettings } from './targets.ts';
 import { createUpstreamSecureContext, readUpstreamTlsFiles, type UpstreamTlsFiles } from './tls-files.ts';
 import { Tunnels } from './websocket.ts';
@@ -22,7 +23,7 @@ export class Upstream {
   /** Deadlines of all exchanges with this upstream. */
   readonly deadlines = createDeadlines();
   readonly #slots: readonly Slots[];
-  readonly #pools: readonly ConnectionPool[];
+  readonly #pools: readonly UpstreamPool[];
   readonly #health: { stop(): void } | undefined;
 
   constructor(settings: UpstreamSettings, targets: Targets, tlsFiles: UpstreamTlsFiles) {
@@ -44,8 +45,8 @@ export class Upstream {
     return this.#slots[index] as Slots;
   }
 
-  poolOf({ index }: Target): ConnectionPool {
-    return this.#pools[index] as ConnectionPool;
+  poolOf({ index }: Target): UpstreamPool {
+    return this.#pools[index] as UpstreamPool;
   }
 
   async close(): Promise<void> {

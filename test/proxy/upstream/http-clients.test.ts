@@ -355,7 +355,7 @@ describe('an incomplete body', () => {
       false,
       performance.now(),
     );
-    connection.sendHead(`POST / HTTP/1.1\r\nhost: a\r\n${body.framing}\r\n`);
+    connection.sendHead({ method: 'POST', path: '/', fields: '' }, body.framing);
     body.begin(connection);
     for (const part of parts) body.push(Buffer.from(part));
     body.end();

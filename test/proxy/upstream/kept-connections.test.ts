@@ -49,7 +49,7 @@ async function startTlsPool(response: string, notAfter?: Date): Promise<TlsPool>
 async function send(connection: UpstreamConnection, more: Partial<ResponseHandler> = {}): Promise<boolean> {
   const ended = Promise.withResolvers<boolean>();
   const handler: ResponseHandler = {
-    onConnected: () => connection.send('GET / HTTP/1.1\r\nhost: a\r\n\r\n', undefined),
+    onConnected: () => connection.send({ method: 'GET', path: '/', fields: '' }, '', undefined),
     onDrain() {},
     onHead() {},
     onData: () => true,
