@@ -6,6 +6,10 @@ export interface Reply {
   readonly headers: Readonly<Record<string, string | readonly string[]>>;
   /** The bytes of a buffer must not change. */
   readonly body?: string | Buffer;
+  /** Follow the body. Only for clients that use HTTP/2. */
+  readonly trailers?: Readonly<Record<string, string>>;
+  /** For the log and the metrics, where it is not `status`: what a gateway is told to respond with. */
+  readonly loggedStatus?: number;
   /** The connection is closed after it (HTTP/1.1). */
   readonly close?: boolean;
   /** HTTP/1.1 reason phrase; some clients show nothing else. */

@@ -68,8 +68,13 @@ function writeInteger(out: Buffer, at: number, first: number, mask: number, valu
 }
 
 /** The header block of a response. `list`: names and values; connection-specific fields are omitted. */
-export function encodeResponseFields(status: number, list: readonly string[]): Buffer {
-  const fields: [string, string][] = [[':status', String(status)]];
+export const encodeResponseFields = (status: number, list: readonly string[]): Buffer =>
+  encodeFields([[':status', String(status)]], list);
+
+/** The header block of trailers. */
+export const encodeTrailers = (list: readonly string[]): Buffer => encodeFields([], list);
+
+function encodeFields(fields: [string, string][], list: readonly string[]): Buffer {
   for (let at = 0; at + 1 < list.length; at += 2) {
     const name = (list[at] as string).toLowerCase();
     if (!OMITTED_NAMES.has(name)) fields.push([name, list[at + 1] as string]);

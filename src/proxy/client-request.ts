@@ -258,7 +258,7 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
   }
 
   #respond(reply: Reply): void {
-    this.status = reply.status;
+    this.status = reply.loggedStatus ?? reply.status;
     this.#downstream.respond(reply);
   }
 

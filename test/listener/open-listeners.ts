@@ -43,7 +43,7 @@ export async function readUntil(socket: Socket, until?: RegExp): Promise<string>
 
 const TICKET_SECRET = randomBytes(32);
 
-export interface ListenOptions extends Omit<Partial<TestListenerOptions>, 'tls'> {
+export interface ListenOptions extends Partial<TestListenerOptions> {
   readonly ask?: 'always' | 'never' | readonly string[];
   readonly plain?: boolean;
 }

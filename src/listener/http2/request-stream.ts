@@ -12,6 +12,7 @@ import type { HeaderBlock } from '../../http2/frame-writer.ts';
 import {
   encodeFieldName,
   encodeResponseFields,
+  encodeTrailers,
   getMaxFieldBytes,
   writeField,
   writeString,
@@ -218,17 +219,19 @@ class RequestStream implements StreamHandler, Downstream, HeaderBlock {
 
   respond(reply: Reply): void {
     if (this.isClosed || this.hasStarted) return;
-    const { body = '' } = reply;
+    const { body = '', trailers } = reply;
     const bytes = typeof body === 'string' ? Buffer.from(body) : body;
     const block = encodeResponseFields(reply.status, [...listReplyFields(reply, bytes.length), 'date', formatDate()]);
     const length = this.#stream.fields.method === 'HEAD' ? 0 : bytes.length;
     this.hasStarted = true;
     this.#isEnded = true;
     const stream = this.#stream;
-    stream.writeHeaders(toHeaderBlock(block), length === 0);
-    if (length === 0 || stream.write(bytes, 0, length, true, true)) return;
+    const isLast = trailers === undefined;
+    stream.writeHeaders(toHeaderBlock(block), isLast && length === 0);
+    const isSent = length === 0 || stream.write(bytes, 0, length, isLast, true);
+    if (!isLast) stream.end(toHeaderBlock(encodeTrailers(Object.entries(trailers).flat())));
     // Text was rendered for this response; a buffer is shared by all.
-    if (typeof body === 'string') stream.hold(length);
+    if (!isSent && typeof body === 'string') stream.hold(length);
   }
 
   abort(isClientFault: boolean): void {

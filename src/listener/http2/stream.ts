@@ -74,6 +74,8 @@ export class Http2Stream implements DeadlineEntry {
   /** Written, and not sent. */
   readonly #unsent = new ByteQueue(unsentBuffers);
   #endsAfterUnsent = false;
+  /** Sent after everything else. */
+  #trailers: HeaderBlock | undefined = undefined;
   /** Sent since the deadline was extended. */
   #progress = 0;
   /** Charged to the connection's account. */
@@ -230,12 +232,14 @@ export class Http2Stream implements DeadlineEntry {
   }
 
   /** The response is complete. */
-  end(): void {
+  end(trailers?: HeaderBlock): void {
     if (this.isClosed || this.isOutputEnded) return;
     if (this.#unsent.length > 0) {
+      this.#trailers = trailers;
       this.#endsAfterUnsent = true;
       return;
     }
+    if (trailers !== undefined) return this.writeHeaders(trailers, true);
     this.connection.writer.endStream(this.id);
     this.#endOutput();
   }
@@ -260,7 +264,7 @@ export class Http2Stream implements DeadlineEntry {
   sendUnsent(): boolean {
     const part = this.#unsent.first;
     const end = Math.min(part.length, MAX_FRAME_SIZE);
-    const isLast = this.#endsAfterUnsent && end === this.#unsent.length;
+    const isLast = this.#endsAfterUnsent && this.#trailers === undefined && end === this.#unsent.length;
     const sent = this.#send(part, 0, end, isLast);
     // It was the end of the response.
     if (this.isClosed) return true;
@@ -268,6 +272,10 @@ export class Http2Stream implements DeadlineEntry {
     this.#unsent.consume(sent);
     if (this.#unsent.length > 0) {
       this.#countProgress(sent);
+      return true;
+    }
+    if (this.#trailers !== undefined) {
+      this.writeHeaders(this.#trailers, true);
       return true;
     }
     this.connection.deadlines.remove(this);
