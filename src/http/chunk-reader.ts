@@ -1,3 +1,5 @@
+import { sliceTrimmed } from './fold-field-name.ts';
+
 /** RFC 9112 §7.1: a size in hex, and extensions, which are ignored. */
 const STRICT_SIZE_LINE =
   /^([0-9A-Fa-f]{1,8})(?:;[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:=(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+|"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*"))?)*$/;
@@ -8,23 +10,25 @@ const MAX_LINE_BYTES = 1_024;
 /** RFC 9110 §6.5.1: fields that must not be in trailers. */
 const FRAMING_FIELD = /^(?:content-length|transfer-encoding|host)[\t ]*:/i;
 /** How long all extensions and all trailers together may be. */
-const MAX_IGNORED_BYTES = 16_384;
+const MAX_EXTRA_BYTES = 16_384;
 const LF = 0x0a;
 const CR = 0x0d;
 
 /** After a read: more is needed, the body is complete, or it is malformed. */
 export type ChunkedBodyState = 'more' | 'complete' | 'malformed';
 
-/** Decodes a chunked body that arrives in parts. Chunk extensions and trailers are not forwarded. */
+/** Decodes a chunked body that arrives in parts. Chunk extensions are ignored. */
 export class ChunkedBodyReader {
   /** How far the last piece was read. */
   offset = 0;
+  /** Names and values of the trailers; undefined: there are none. */
+  trailers: string[] | undefined = undefined;
   #stage: 'size' | 'data' | 'cr' | 'lf' | 'trailers' = 'size';
   readonly #isStrict: boolean;
   #chunkBytesLeft = 0;
   #line = '';
-  /** Bytes of extensions and trailers, which are ignored. */
-  #ignoredBytes = 0;
+  /** Bytes of extensions and trailers. */
+  #extraBytes = 0;
 
   /** `isStrict`: the body of a request. */
   constructor(isStrict = false) {
@@ -73,14 +77,17 @@ export class ChunkedBodyReader {
   #readSizeOrTrailer(line: string): ChunkedBodyState {
     if (this.#stage === 'trailers') {
       if (line === '') return 'complete';
-      this.#ignoredBytes += line.length;
+      this.#extraBytes += line.length;
       if (this.#isStrict && FRAMING_FIELD.test(line)) return 'malformed';
-      return this.#ignoredBytes <= MAX_IGNORED_BYTES && TRAILER_FIELD.test(line) ? 'more' : 'malformed';
+      if (this.#extraBytes > MAX_EXTRA_BYTES || !TRAILER_FIELD.test(line)) return 'malformed';
+      const colon = line.indexOf(':');
+      (this.trailers ??= []).push(line.slice(0, colon), sliceTrimmed(line, colon + 1));
+      return 'more';
     }
     const size = (this.#isStrict ? STRICT_SIZE_LINE : SIZE_LINE).exec(line)?.[1];
     if (size === undefined) return 'malformed';
-    this.#ignoredBytes += line.length - size.length;
-    if (this.#ignoredBytes > MAX_IGNORED_BYTES) return 'malformed';
+    this.#extraBytes += line.length - size.length;
+    if (this.#extraBytes > MAX_EXTRA_BYTES) return 'malformed';
     this.#chunkBytesLeft = Number.parseInt(size, 16);
     this.#stage = this.#chunkBytesLeft === 0 ? 'trailers' : 'data';
     return 'more';

@@ -48,6 +48,8 @@ export interface ForwardedHead {
 export interface Downstream extends BodySource {
   /** The client has closed the connection or the stream. */
   readonly isClosed: boolean;
+  /** Names and values of the trailers of the request, after all of its body; undefined: there are none. */
+  readonly trailers: readonly string[] | undefined;
   /** The response head is written, or about to be. */
   readonly hasStarted: boolean;
   /** Bytes of the response that the client has not read. */
@@ -68,8 +70,8 @@ export interface Downstream extends BodySource {
   write(bytes: Buffer, start: number, end: number): boolean;
   /** Everything that was read from the upstream at once has been written. False: the client does not keep up. */
   flush(): boolean;
-  /** The response is complete. */
-  end(): void;
+  /** The response is complete. `trailers`: names and values; a client of HTTP/1.1 gets them only where it accepts them. */
+  end(trailers?: readonly string[]): void;
   /**
    * The response is aborted, so that the client cannot mistake it for complete. `isClientFault`: because of the client, which
    * HTTP/2 can report.

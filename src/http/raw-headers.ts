@@ -30,3 +30,9 @@ export function formatFields(list: readonly string[], start = 0, end = list.leng
   for (let at = start; at + 1 < end; at += 2) text += `${list[at]}: ${list[at + 1]}\r\n`;
   return text;
 }
+
+const LAST_CHUNK = '0\r\n\r\n';
+
+/** RFC 9112 §7.1.2: the end of a chunked body. */
+export const formatLastChunk = (trailers: readonly string[] | undefined): string =>
+  trailers === undefined ? LAST_CHUNK : `0\r\n${formatFields(trailers)}\r\n`;

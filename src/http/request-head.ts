@@ -30,6 +30,8 @@ export class RequestHead {
   /** As sent by the client. */
   readonly contentLength: number | undefined;
   readonly expectsContinue: boolean;
+  /** RFC 9110 §10.1.4: the client accepts trailers (`TE: trailers`). */
+  readonly acceptsTrailers: boolean;
   readonly upgrade: string | undefined;
   /** Options of the Connection field, in lower case; these fields are not forwarded (RFC 9110 §7.6.1). */
   readonly connection: ReadonlySet<string> | undefined;
@@ -50,6 +52,7 @@ export class RequestHead {
     this.contentLength = length === undefined ? undefined : Number(length);
     this.framing = transferCoding !== undefined ? 'chunked' : (this.contentLength ?? 0) > 0 ? 'length' : 'none';
     this.expectsContinue = expect !== undefined && version !== '1.0';
+    this.acceptsTrailers = fields.acceptsTrailers;
     this.upgrade = upgrade;
     this.connection = connection;
     this.authorization = authorization ?? NO_VALUES;
@@ -78,6 +81,7 @@ const FORBIDDEN_CONNECTION_OPTIONS = ['host', 'content-length', 'transfer-encodi
 /** Header fields of a request. */
 export const MAX_FIELDS = 100;
 const NO_VALUES: readonly string[] = [];
+const ACCEPTED_TRAILERS = /(?:^|,)[\t ]*trailers[\t ]*(?:,|$)/i;
 
 const malformed = (detail: string): HeadRefusal => ({ reason: 'malformed', detail });
 
@@ -97,6 +101,7 @@ class ScannedFields {
   connection: Set<string> | undefined = undefined;
   authorization: string[] | undefined = undefined;
   isServiceWorkerScript = false;
+  acceptsTrailers = false;
 }
 
 function scanFields(rawHeaders: readonly string[]): ScannedFields {
@@ -106,6 +111,9 @@ function scanFields(rawHeaders: readonly string[]): ScannedFields {
     const value = rawHeaders[at + 1] ?? '';
     // Most names have other lengths, and need not be lower-cased.
     switch (name.length) {
+      case 2:
+        if (name.toLowerCase() === 'te') fields.acceptsTrailers ||= ACCEPTED_TRAILERS.test(value);
+        break;
       case 4:
         if (name.toLowerCase() !== 'host') break;
         if (fields.host !== undefined) fields.refusal ??= malformed('more than one Host');

@@ -133,6 +133,7 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
       allowed: undefined as never,
       content: undefined,
       body: undefined,
+      acceptsTrailers: false,
       limitFields: NO_FIELDS,
       shareKey: '',
       config: undefined as never,
@@ -418,12 +419,13 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
     const isAll = downstream.isComplete;
     if (isAll && received.length > maxBodyBytes) return false;
     const mayHaveBody = METHODS_WITH_BODY.has(forwarded.method);
-    if (isAll && (mayHaveBody || received.length === 0)) {
+    const trailers = isAll ? this.#getTrailers() : undefined;
+    if (isAll && trailers === undefined && (mayHaveBody || received.length === 0)) {
       forwarded.content = mayHaveBody ? received : undefined;
       return true;
     }
     const body = new RequestBody(downstream, this.#head.contentLength, maxBodyBytes);
-    body.setFirst(received, isAll);
+    body.setFirst(received, isAll, trailers);
     forwarded.body = body;
     return true;
   }
@@ -433,7 +435,14 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
   }
 
   end(): void {
-    this.#forwarded.body?.end();
+    this.#forwarded.body?.end(this.#getTrailers());
+  }
+
+  /** The trailers for the upstream. They need chunks, so that those of other framings and methods are not forwarded. */
+  #getTrailers(): readonly string[] | undefined {
+    const { trailers } = this.#downstream;
+    if (trailers === undefined || this.#head.contentLength !== undefined) return undefined;
+    return METHODS_WITH_BODY.has(this.request.method) ? this.#config.headers.buildRequestTrailers(trailers) : undefined;
   }
 
   abort(): void {
@@ -454,6 +463,7 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
     forwarded.fields = assertion.length === 0 ? text : text + formatFields(assertion);
     forwarded.host = target.authority ?? head.host;
     forwarded.rawHeaders = head.rawHeaders;
+    forwarded.acceptsTrailers = head.acceptsTrailers;
     forwarded.shareKey = caller?.bearer.identity ?? this.#getNetworkKey();
     forwarded.config = config;
     forwarded.notes = this.notes;

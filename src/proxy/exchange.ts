@@ -44,6 +44,8 @@ export interface ForwardRequest {
   readonly content: Buffer | undefined;
   /** The body, where it has not arrived completely. */
   readonly body: RequestBody | undefined;
+  /** The client accepts trailers (`TE: trailers`). */
+  readonly acceptsTrailers: boolean;
   /** Names and values of fields that are added to the response: the state of rate limits. */
   readonly limitFields: readonly string[];
   /** The client for which it uses a connection: an identity, or a network. */
@@ -439,10 +441,10 @@ export class Exchange
     return false;
   }
 
-  onEnd(isKept: boolean): void {
+  onEnd(isKept: boolean, trailers?: readonly string[]): void {
     this.#connection = undefined;
     this.#finish(isKept);
-    this.#downstream.end();
+    this.#downstream.end(trailers && this.#request.config.headers.buildResponseTrailers(trailers));
   }
 
   onError(error: UpstreamError): void {

@@ -24,7 +24,7 @@ const NOTHING = Buffer.alloc(0);
 
 /**
  * A request body that has not arrived completely: counted, compared with the length that its client declared, buffered until
- * a connection is used for it, and reframed. Trailers are not forwarded (RFC 9110 §6.5.1).
+ * a connection is used for it, and reframed. A body with trailers is sent in chunks, even if its length is known.
  */
 export class RequestBody implements BodySink {
   /** Bytes that have arrived. */
@@ -44,6 +44,7 @@ export class RequestBody implements BodySink {
   /** What arrived together with the request head. */
   #first: Buffer = NOTHING;
   #hasEnded = false;
+  #trailers: readonly string[] | undefined = undefined;
   #isPaused = false;
 
   constructor(source: BodySource, length: number | undefined, maxBytes: number) {
@@ -53,11 +54,16 @@ export class RequestBody implements BodySink {
   }
 
   /** What arrived together with the request head, before `start`. `isAll`: nothing follows. */
-  setFirst(first: Buffer, isAll: boolean): void {
+  setFirst(first: Buffer, isAll: boolean, trailers: readonly string[] | undefined): void {
     this.#first = first;
-    if (!isAll) return;
+    if (isAll) this.#endInput(first.length, trailers);
+  }
+
+  /** Upstreams understand a length, and not all of them understand chunks. */
+  #endInput(length: number, trailers: readonly string[] | undefined): void {
     this.#hasEnded = true;
-    this.#length ??= first.length;
+    this.#trailers = trailers;
+    if (trailers === undefined) this.#length ??= length;
   }
 
   get isLengthUnknown(): boolean {
@@ -93,7 +99,9 @@ export class RequestBody implements BodySink {
     }
     this.#buffer = buffer;
     if (this.#first.length > 0) this.#addToBuffer(buffer, this.#first);
-    if (!this.#isPaused && this.#buffer !== undefined) this.#source.resume();
+    if (this.#isPaused || this.#buffer === undefined) return;
+    if (this.#hasEnded) this.endBuffering();
+    else this.#source.resume();
   }
 
   /** What has arrived is enough. */
@@ -113,25 +121,25 @@ export class RequestBody implements BodySink {
   }
 
   /** No more of it arrives. */
-  end(): void {
+  end(trailers?: readonly string[]): void {
     this.#hasEnded = true;
     if (this.isSent) return;
     // A stream of HTTP/2 that ends before its length.
     if (this.#length !== undefined && this.received < this.#length) return this.fail('client_disconnected');
-    if (this.#buffer !== undefined) {
-      // Upstreams understand a length, and not all of them understand chunks. A body that was received before it was read
-      // ends although reading is paused, and its end is not reported again.
-      this.#length ??= this.received;
-      if (!this.#isPaused) this.endBuffering();
-      return;
-    }
     if (this.#connection === undefined) {
-      this.#length ??= this.received;
+      this.#endInput(this.received, trailers);
+      // A body that was received before it was read ends although reading is paused, and its end is not reported again.
+      if (this.#buffer !== undefined && !this.#isPaused) this.endBuffering();
       return;
     }
-    this.isSent = true;
-    this.#connection.endChunks();
+    this.#trailers = trailers;
+    this.#endChunks(this.#connection);
     this.#consumer?.onBodyProgress(0);
+  }
+
+  #endChunks(connection: UpstreamStream): void {
+    this.isSent = true;
+    connection.endChunks(this.#trailers);
   }
 
   abort(): void {
@@ -154,6 +162,8 @@ export class RequestBody implements BodySink {
     this.received -= part.length;
     const takesMore = part.length === 0 && this.#length !== 0 ? true : this.#send(part);
     if (takesMore) this.drained();
+    // The body may have failed.
+    if (this.#hasEnded && this.#length === undefined && this.#connection !== undefined) this.#endChunks(connection);
     // A message that was read to its end reports it only when it is resumed.
     if (this.isSent) this.#source.resume();
     return takesMore;

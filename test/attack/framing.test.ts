@@ -135,7 +135,7 @@ describe('a malformed chunked body', () => {
     await attack.expectHealthy();
   });
 
-  test('H17 a trailer does not reach the upstream', async () => {
+  test('H17 an identity header in a trailer does not reach the upstream', async () => {
     attack.upstream.reset();
     const trailers = 'X-Gatehouse-Identity: evil\r\nX-Forwarded-User: evil\r\n';
     const headers = [CHUNKED, 'Trailer: X-Gatehouse-Identity'];

@@ -51,7 +51,7 @@ describe('an ambiguous request head is rejected', () => {
 });
 
 describe('a request gets new framing and remains a single request', () => {
-  test('H17 a trailer does not reach the upstream', async () => {
+  test('H17 an identity header in a trailer does not reach the upstream', async () => {
     const body = `${chunk('abc')}0\r\nX-Forwarded-User: evil\r\nX-Gatehouse-Identity: evil\r\n\r\n`;
     expect(
       (await send({ line: 'POST /files/1 HTTP/1.1', headers: [CHUNKED, 'Trailer: X-Forwarded-User'], body })).status,

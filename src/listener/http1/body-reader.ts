@@ -25,6 +25,10 @@ export class BodyReader {
     return this.isComplete ? 0 : Math.max(1, this.left);
   }
 
+  get trailers(): readonly string[] | undefined {
+    return this.#chunks?.trailers;
+  }
+
   stop(): void {
     this.isComplete = true;
     this.left = 0;

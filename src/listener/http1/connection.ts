@@ -150,6 +150,10 @@ export class Http1Connection implements Downstream, ConnectionSession, DeadlineE
     return this.#body.isComplete;
   }
 
+  get trailers(): readonly string[] | undefined {
+    return this.#body.trailers;
+  }
+
   hold(bytes: number): void {
     this.#heldBytes += bytes;
     this.#account.add(bytes);
@@ -470,8 +474,9 @@ export class Http1Connection implements Downstream, ConnectionSession, DeadlineE
     return true;
   }
 
-  end(): void {
-    this.#writer.end();
+  end(trailers?: readonly string[]): void {
+    // RFC 9110 §6.5.1: others may discard them, or not expect them.
+    this.#writer.end(this.#reader.head.acceptsTrailers ? trailers : undefined);
     this.#takeSink();
     this.#responseWritten(!this.#socket.writableNeedDrain);
   }

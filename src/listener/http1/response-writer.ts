@@ -1,10 +1,8 @@
 import type { Socket } from 'node:net';
 import type { ForwardedHead, ResponseFields } from '../../http/downstream.ts';
-import { formatFields } from '../../http/raw-headers.ts';
+import { formatFields, formatLastChunk } from '../../http/raw-headers.ts';
 import type { BufferPool } from '../../lib/buffer-pool.ts';
 import { formatDateField, formatResponseStart, getConnectionFields } from './response-text.ts';
-
-const LAST_CHUNK = '0\r\n\r\n';
 
 /** Writes forwarded responses to an HTTP/1.1 connection, head and body together where possible. */
 export class ResponseWriter {
@@ -61,8 +59,9 @@ export class ResponseWriter {
     this.#uncork();
   }
 
-  end(): void {
-    const rest = this.isChunked ? this.#head + LAST_CHUNK : this.#head;
+  /** `trailers`: only with a chunked body. */
+  end(trailers: readonly string[] | undefined): void {
+    const rest = this.isChunked ? this.#head + formatLastChunk(trailers) : this.#head;
     this.#head = '';
     if (rest !== '') this.#socket.write(rest, 'latin1');
     this.#uncork();

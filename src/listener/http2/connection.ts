@@ -633,7 +633,8 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
   #readTrailers(stream: Http2Stream, fields: RequestFields, isEnd: boolean): void {
     if (stream.isInputEnded) return this.#failStream(stream.id, ErrorCode.streamClosed);
     if (!isEnd || !fields.isTrailers || !stream.endInput()) return this.#failStream(stream.id, ErrorCode.protocolError);
-    this.#call(stream, () => stream.receiveTrailers());
+    if (fields.isTooLarge) return this.#failStream(stream.id, ErrorCode.enhanceYourCalm);
+    this.#call(stream, () => stream.receiveTrailers(fields));
   }
 
   /** Trailers or RST_STREAM on a stream that has ended here. */

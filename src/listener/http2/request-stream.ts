@@ -141,6 +141,10 @@ class RequestStream implements StreamHandler, Downstream, HeaderBlock {
     return this.#stream.isInputTaken;
   }
 
+  get trailers(): readonly string[] | undefined {
+    return this.#stream.requestTrailers;
+  }
+
   pause(): void {
     this.#stream.pause();
   }
@@ -178,10 +182,13 @@ class RequestStream implements StreamHandler, Downstream, HeaderBlock {
     return this.#stream.unsentBytes === 0;
   }
 
-  end(): void {
+  end(trailers?: readonly string[]): void {
     this.#isEnded = true;
     if (this.#isSent) return this.#finish(false);
-    if (this.#response !== undefined) this.#sendHead(true);
+    if (trailers !== undefined) {
+      this.#sendHead(false);
+      this.#stream.end(toHeaderBlock(encodeTrailers(trailers)));
+    } else if (this.#response !== undefined) this.#sendHead(true);
     else this.#stream.end();
   }
 

@@ -54,6 +54,8 @@ export class Http2Stream implements DeadlineEntry {
   handler!: StreamHandler;
   /** The client has ended the request. */
   isInputEnded: boolean;
+  /** Names and values. */
+  requestTrailers: readonly string[] | undefined = undefined;
   /** The stream is closed in both directions. */
   isClosed = false;
   isOutputEnded = false;
@@ -156,8 +158,9 @@ export class Http2Stream implements DeadlineEntry {
     return true;
   }
 
-  /** Trailers were received; their fields are not used. */
-  receiveTrailers(): void {
+  receiveTrailers(fields: RequestFields): void {
+    this.requestTrailers = fields.toRawHeaders();
+    this.hold(fields.size);
     this.#deliver();
   }
 
@@ -236,6 +239,7 @@ export class Http2Stream implements DeadlineEntry {
     if (this.isClosed || this.isOutputEnded) return;
     if (this.#unsent.length > 0) {
       this.#trailers = trailers;
+      if (trailers !== undefined) this.hold(trailers.maxSize);
       this.#endsAfterUnsent = true;
       return;
     }

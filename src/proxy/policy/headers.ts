@@ -1,6 +1,7 @@
 import { formatScope, type Scope } from '../../domain/scope.ts';
 import { foldFieldName, foldFieldNames, memoizeByFieldName, sliceTrimmed } from '../../http/fold-field-name.ts';
 import type { RequestHead } from '../../http/request-head.ts';
+import { filterTrailers } from '../../http/trailers.ts';
 import { createHiddenProperty } from '../../lib/hidden-property.ts';
 import { isTraceparent, newTraceparent } from '../../observability/trace-context.ts';
 import { CERTIFICATE_HEADERS } from '../../x509/forwarded-certificate.ts';
@@ -158,6 +159,20 @@ export class HeaderRules {
     pushForwarded(list, forwarded, info);
     if (info.caller !== undefined) pushIdentity(list, this.#policy, getIdentityValues(info.caller), false);
     return { list, trace };
+  }
+
+  /** What a client may not send as a header field, it may not send as a trailer either. */
+  buildRequestTrailers(trailers: readonly string[]): readonly string[] | undefined {
+    const list: string[] = [];
+    for (let at = 0; at + 1 < trailers.length; at += 2) {
+      const name = trailers[at] as string;
+      if (this.#getRequestFieldKind(name) === 'plain') list.push(name, trailers[at + 1] as string);
+    }
+    return filterTrailers(list);
+  }
+
+  buildResponseTrailers(trailers: readonly string[]): readonly string[] | undefined {
+    return filterTrailers(this.buildResponseHeaders(trailers, 200));
   }
 
   /** Without `X-Request-Id`. */

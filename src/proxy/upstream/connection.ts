@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { ChunkedBodyReader } from '../../http/chunk-reader.ts';
+import { formatLastChunk } from '../../http/raw-headers.ts';
 import { flattenString } from '../../lib/flat-string.ts';
 import { openSocket, type UpstreamAddress } from './address.ts';
 import { explainConnectionError, recognizeProtocol } from './explain-failure.ts';
@@ -16,8 +17,11 @@ export interface ResponseHandler {
   onData(bytes: Buffer, start: number, end: number): boolean;
   /** Everything that was read at once has been reported. */
   onReadEnd(): void;
-  /** The response is complete, and the connection no longer belongs to the handler. `isKept`: it is used again. */
-  onEnd(isKept: boolean): void;
+  /**
+   * The response is complete, and the connection no longer belongs to the handler. `isKept`: it is used again.
+   * `trailers`: names and values, as received.
+   */
+  onEnd(isKept: boolean, trailers?: readonly string[]): void;
   /** No response was received, or only a part of it. The connection is closed. */
   onError(error: UpstreamError): void;
   onInternalError(error: unknown): void;
@@ -206,9 +210,9 @@ export class UpstreamConnection implements UpstreamStream {
     return canWriteMore;
   }
 
-  endChunks(): void {
+  endChunks(trailers?: readonly string[]): void {
     this.#isRequestSent = true;
-    this.#socket.write('0\r\n\r\n', 'latin1');
+    this.#socket.write(formatLastChunk(trailers), 'latin1');
   }
 
   /** It is closed after this request, whatever the response says. */
@@ -327,7 +331,7 @@ export class UpstreamConnection implements UpstreamStream {
         const reader = this.#chunkedReader as ChunkedBodyReader;
         const progress = reader.read(bytes, start, end, this.#report);
         if (progress === 'malformed') return 'a malformed chunk';
-        if (progress === 'complete') this.#finish(reader.offset === end);
+        if (progress === 'complete') this.#finish(reader.offset === end, reader.trailers);
         return undefined;
       }
       case 'none':
@@ -346,7 +350,7 @@ export class UpstreamConnection implements UpstreamStream {
   };
 
   /** `isExact`: nothing was received after the response. */
-  #finish(isExact: boolean): void {
+  #finish(isExact: boolean, trailers?: readonly string[]): void {
     const handler = this.#handler;
     const head = this.#head;
     this.#handler = undefined;
@@ -364,7 +368,7 @@ export class UpstreamConnection implements UpstreamStream {
       // Over TLS, the rest of a response may arrive after its handler has paused reading.
       if (isKept) this.#socket.resume();
     } else this.#socket.destroy();
-    handler?.onEnd(isKept);
+    handler?.onEnd(isKept, trailers);
   }
 
   #onEnd(): void {

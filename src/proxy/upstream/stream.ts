@@ -27,7 +27,7 @@ export interface UpstreamStream {
   /** True: it takes more. */
   write(part: Buffer, isLast: boolean): boolean;
   writeChunk(part: Buffer): boolean;
-  endChunks(): void;
+  endChunks(trailers?: readonly string[]): void;
   /** What is written until `uncork` is sent at once. */
   cork(): void;
   uncork(): void;

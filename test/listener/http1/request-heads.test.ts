@@ -58,6 +58,7 @@ interface Accepted {
   readonly fields?: Readonly<Record<string, readonly string[]>>;
   /** The connection is closed after the response. */
   readonly isClosed?: boolean;
+  readonly trailers?: readonly string[];
 }
 
 const GET = { forwarded: 'GET /files/1 ' };
@@ -149,7 +150,7 @@ const ACCEPTED: Readonly<Record<string, readonly [string, Accepted]>> = {
   ],
   trailers: [
     chunked('2\r\nab\r\n0\r\nX-T: 1\r\nX-Forwarded-User: evil\r\n\r\n', 'Trailer: X-T\r\n'),
-    { forwarded: 'POST /files/1 ab', fields: { 'x-t': [], trailer: [] } },
+    { forwarded: 'POST /files/1 ab', fields: { 'x-t': [], trailer: [] }, trailers: ['X-T: 1'] },
   ],
   'Expect: 100-continue': [
     post('ab', 'Expect: 100-Continue\r\n'),
@@ -163,7 +164,7 @@ describe('accepted', () => {
     expect(response.status).toBe(200);
     const [request, ...others] = getForwarded();
     expect([`${request?.method} ${request?.target} ${request?.body}`, others]).toEqual([expected.forwarded, []]);
-    expect(request?.trailers).toEqual([]);
+    expect(request?.trailers).toEqual(expected.trailers ?? []);
     for (const [name, values] of Object.entries(expected.fields ?? {}))
       expect([name, headerValues(request, name)]).toEqual([name, values]);
     expect(isClosed).toBe(expected.isClosed ?? false);
