@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi';
 import packageJson from '../package.json' with { type: 'json' };
-import * as seed from '../src/authsvc/schemas.ts';
+import * as seed from '../src/authsvc/token-api.ts';
 import * as standard from '../src/oauth/schemas.ts';
 import { type DocumentedOperation, listErrorCodes, OAUTH_ENDPOINTS, TOKEN_API } from './errors-page.ts';
 

@@ -1,5 +1,5 @@
 import { explainConnectionError } from '../client/connection-error.ts';
-import { isForwardableMethod } from '../domain/method.ts';
+import { isForwardableMethod } from '../domain/request-target.ts';
 import { type HttpRequest, readAtMost, sendOnce } from '../lib/http-client.ts';
 import { printableLines } from '../lib/printable.ts';
 import {

@@ -4,8 +4,7 @@ import { isIP } from 'node:net';
 import { join, resolve } from 'node:path';
 import { largest } from '../lib/extremes.ts';
 import { type Command, type CommandContext, CommandError, EXIT, UsageError, writeJson } from './command.ts';
-import { createPair, LOOPBACK_HOSTS, type NamePart, type PemPair } from './pki/certificate.ts';
-import { createCrl } from './pki/crl.ts';
+import { createCrl, createPair, LOOPBACK_HOSTS, type NamePart, type PemPair } from './pki/certificate.ts';
 import { isReservedName, readIfExists, readPair, refuseSymbolicLink } from './pki/private-files.ts';
 import { quoteForShell, quoteForYaml } from './quote.ts';
 

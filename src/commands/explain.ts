@@ -1,4 +1,4 @@
-import { isForwardableMethod } from '../domain/method.ts';
+import { isForwardableMethod } from '../domain/request-target.ts';
 import { parseScope } from '../domain/scope.ts';
 import { explain } from '../proxy/policy/explain.ts';
 import { formatExplanation } from '../proxy/policy/explain-text.ts';

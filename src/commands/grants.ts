@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { readAtMost } from '../lib/http-client.ts';
 import { printable } from '../lib/printable.ts';
-import { checkAdminTokenFile, formatAdminTokenProblem } from '../server/admin-token.ts';
+import { checkAdminTokenFile, formatAdminTokenProblem } from '../server/admin-endpoint.ts';
 import { type AdminResponse, type AdminTarget, requestAdmin, resolveAdminUrl } from './admin-client.ts';
 import {
   CONFIG_OPTIONS,

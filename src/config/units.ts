@@ -1,7 +1,7 @@
 import { BlockList, isIPv4, isIPv6 } from 'node:net';
 import { isAbsolute, resolve } from 'node:path';
 import * as z from 'zod';
-import { FORWARDABLE_METHOD } from '../domain/method.ts';
+import { FORWARDABLE_METHOD } from '../domain/request-target.ts';
 import { LIMIT_KEYS, type RouteLimit } from '../domain/route-limit.ts';
 import { parseScope } from '../domain/scope.ts';
 

@@ -1,5 +1,5 @@
 import type { Settings } from '../config/schema.ts';
-import { isForwardableMethod } from '../domain/method.ts';
+import { isForwardableMethod } from '../domain/request-target.ts';
 import { formatScope, parseScope, type Scope } from '../domain/scope.ts';
 import { html, type Markup } from '../pages/views/html.ts';
 import type { Explanation, Verdict } from '../proxy/policy/explain.ts';

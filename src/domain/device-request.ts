@@ -1,8 +1,6 @@
-import type { Epoch } from './epoch.ts';
-import { type Outcome, ok, refused } from './outcome.ts';
-import type { Profile } from './profile.ts';
-import type { Refusal } from './refusal.ts';
-import type { AssertedGroups } from './user.ts';
+import type { Epoch } from './grant.ts';
+import { type Outcome, ok, type Refusal, refused } from './refusal.ts';
+import type { AssertedGroups, Profile } from './user.ts';
 
 interface DeviceRequestBase {
   /** Digest of the device code; the id of the resulting grant. */

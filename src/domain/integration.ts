@@ -1,4 +1,4 @@
-import { type Outcome, ok, refused } from './outcome.ts';
+import { type Outcome, ok, refused } from './refusal.ts';
 import { findExcess, formatScope, intersectScopes, type Scope, unionScopes } from './scope.ts';
 import { matchesSubject, type SubjectPattern } from './subject-pattern.ts';
 import type { User } from './user.ts';

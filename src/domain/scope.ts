@@ -1,4 +1,4 @@
-import { type Outcome, ok, refused } from './outcome.ts';
+import { type Outcome, ok, refused } from './refusal.ts';
 
 /**
  * `resource:permission,permission;resource`. Resources are case-insensitive and stored in lower case; permissions are lower

@@ -1,8 +1,8 @@
 import * as z from 'zod';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import type { Integration } from '../domain/integration.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
 import { matchesRedirectUri } from '../domain/redirect-uri.ts';
+import { type Outcome, ok, refused } from '../domain/refusal.ts';
 import { findExcess, formatScope, narrowScope, parseScope } from '../domain/scope.ts';
 import type { Parameters } from '../http/parameters.ts';
 import { omitUndefined } from '../lib/omit-undefined.ts';

@@ -1,6 +1,6 @@
 import { hash, randomBytes } from 'node:crypto';
 import { type Integration, isConfidential } from '../domain/integration.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refused } from '../domain/refusal.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { getRateLimitKey, type RateLimiter } from '../lib/rate-limiter.ts';
 import { MAX_SKEW_SECONDS, TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';

@@ -1,10 +1,9 @@
 import { hash } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { checkGrantAllowed, getAllowedScope, type Integration } from '../domain/integration.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { type Profile, updateProfile } from '../domain/profile.ts';
+import { type Outcome, ok, refused } from '../domain/refusal.ts';
 import { formatOAuthScope, intersectScopes, narrowScope, parseScope, type Scope } from '../domain/scope.ts';
-import type { AssertedGroups, User } from '../domain/user.ts';
+import { type AssertedGroups, type Profile, type User, updateProfile } from '../domain/user.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { omitUndefined } from '../lib/omit-undefined.ts';
 import { MAX_SKEW_SECONDS, TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';

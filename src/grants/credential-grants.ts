@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { findTokenFault } from '../domain/grant.ts';
 import {
   checkExchangeAllowed,
   checkGrantAllowed,
@@ -8,9 +9,7 @@ import {
   type Integration,
   matchesUser,
 } from '../domain/integration.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { createProfile, createUserProfile } from '../domain/profile.ts';
-import type { RefusalOf } from '../domain/refusal.ts';
+import { type Outcome, ok, type RefusalOf, refused } from '../domain/refusal.ts';
 import {
   findExcess,
   formatOAuthScope,
@@ -20,8 +19,7 @@ import {
   type ScopeSyntax,
 } from '../domain/scope.ts';
 import { formatRejection, type RejectedToken } from '../domain/token-rejection.ts';
-import { CLIENT_LABEL, type User } from '../domain/user.ts';
-import { findTokenFault } from '../domain/verified-token.ts';
+import { CLIENT_LABEL, createProfile, createUserProfile, type User } from '../domain/user.ts';
 import { omitUndefined } from '../lib/omit-undefined.ts';
 import type { SubjectToken, SubjectTokenType } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import type { ValidatedCertificate } from '../x509/certificate-validator.ts';

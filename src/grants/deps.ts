@@ -1,4 +1,4 @@
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import type { Integration } from '../domain/integration.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { ClientDocumentReader } from '../identity/client-documents.ts';

@@ -1,5 +1,5 @@
 import type { DeviceRequest } from '../domain/device-request.ts';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import { getNetworks } from '../lib/rate-limiter.ts';
 import type { PendingEntry, SharedLimits } from '../ports/shared-limits.ts';

@@ -1,6 +1,5 @@
-import type { Outcome } from '../domain/outcome.ts';
-import type { Refusal } from '../domain/refusal.ts';
-import type { PresentedCertificate } from '../domain/verified-token.ts';
+import type { PresentedCertificate } from '../domain/grant.ts';
+import type { Outcome, Refusal } from '../domain/refusal.ts';
 import { describeRefusal, type ErrorTable } from '../http/error-table.ts';
 import type { JsonResponse } from '../http/json-response.ts';
 import { type Encoding, NO_PARAMETERS, type Parameters, readParameters } from '../http/parameters.ts';

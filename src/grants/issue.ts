@@ -1,11 +1,13 @@
 import { randomBytes } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
 import {
   computeAccessExpiry,
+  type Epoch,
   formatFingerprint,
   type Grant,
   type GrantCertificate,
   getGrantRecordExpiry,
+  getIssuerOfClient,
+  type PresentedCertificate,
 } from '../domain/grant.ts';
 import {
   checkExchangeAllowed,
@@ -14,12 +16,9 @@ import {
   type Integration,
   isConfidential,
 } from '../domain/integration.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { updateProfile } from '../domain/profile.ts';
-import type { Refusal } from '../domain/refusal.ts';
+import { type Outcome, ok, type Refusal, refused } from '../domain/refusal.ts';
 import { parseScope } from '../domain/scope.ts';
-import { type AssertedGroups, addGroups, type User } from '../domain/user.ts';
-import { getIssuerOfClient, type PresentedCertificate } from '../domain/verified-token.ts';
+import { type AssertedGroups, addGroups, type User, updateProfile } from '../domain/user.ts';
 import { omitUndefined } from '../lib/omit-undefined.ts';
 import type { MaybePromise } from '../lib/rate-limiter.ts';
 import type { LogFields } from '../observability/logger.ts';

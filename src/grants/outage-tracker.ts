@@ -1,5 +1,4 @@
-import type { Epoch } from '../domain/epoch.ts';
-import type { Outage } from '../domain/grant.ts';
+import type { Epoch, Outage } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
 import { KEEP_FOREVER, type Note, type Store } from '../ports/store.ts';
 

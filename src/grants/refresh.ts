@@ -1,8 +1,7 @@
-import type { Epoch } from '../domain/epoch.ts';
-import { decideRefresh, type Grant, getGrantRecordExpiry, markRevoked } from '../domain/grant.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import { type Profile, updateProfile } from '../domain/profile.ts';
+import { decideRefresh, type Epoch, type Grant, getGrantRecordExpiry, markRevoked } from '../domain/grant.ts';
+import { type Outcome, ok, refused } from '../domain/refusal.ts';
 import { findExcess, formatScope, parseScope } from '../domain/scope.ts';
+import { type Profile, updateProfile } from '../domain/user.ts';
 import { omitUndefined } from '../lib/omit-undefined.ts';
 import { Fault } from '../ports/fault.ts';
 import type { GrantDeps } from './deps.ts';

@@ -1,6 +1,6 @@
 import { DEFAULT_AUDIENCE } from '../domain/access-rule.ts';
 import type { Integration } from '../domain/integration.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refused } from '../domain/refusal.ts';
 import type { Parameters } from '../http/parameters.ts';
 
 export interface TargetContext {

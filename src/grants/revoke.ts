@@ -1,7 +1,5 @@
-import type { Epoch } from '../domain/epoch.ts';
-import { type Grant, getGrantRecordExpiry, markRevoked } from '../domain/grant.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
-import type { VerifiedToken } from '../domain/verified-token.ts';
+import { type Epoch, type Grant, getGrantRecordExpiry, markRevoked, type VerifiedToken } from '../domain/grant.ts';
+import { type Outcome, ok, refused } from '../domain/refusal.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Revocation, RevocationLog, StoredRecord } from '../ports/store.ts';
 import type { GrantDeps } from './deps.ts';

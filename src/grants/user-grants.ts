@@ -1,5 +1,5 @@
 import { type Grant, getGrantState } from '../domain/grant.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refused } from '../domain/refusal.ts';
 import type { GrantDeps } from './deps.ts';
 import { grantFields } from './issue.ts';
 import { isGrantRevoked, revokeGrant } from './revoke.ts';

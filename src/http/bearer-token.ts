@@ -1,4 +1,4 @@
-import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
+import { type Outcome, ok, refused, refuseMalformed } from '../domain/refusal.ts';
 import { getQuery } from './query.ts';
 import { getHeaderValues } from './raw-headers.ts';
 import type { HttpRequest } from './request-context.ts';

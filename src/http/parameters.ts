@@ -1,4 +1,4 @@
-import { type Outcome, ok, refuseMalformed } from '../domain/outcome.ts';
+import { type Outcome, ok, refuseMalformed } from '../domain/refusal.ts';
 import { isJsonObject, type JsonObject, parseStrictJson } from '../lib/strict-json.ts';
 import { decodeFormFields } from './form-encoding.ts';
 import { getSingleHeader } from './raw-headers.ts';

@@ -1,5 +1,4 @@
-import { isForwardableMethod } from '../domain/method.ts';
-import { HOST_PATTERN } from '../domain/request-target.ts';
+import { HOST_PATTERN, isForwardableMethod } from '../domain/request-target.ts';
 
 export type HttpVersion = '1.0' | '1.1' | '2';
 

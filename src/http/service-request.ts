@@ -1,4 +1,4 @@
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import type { BodySink, Downstream } from './downstream.ts';
 import type { HttpRequest, LocalEndpoint, RequestContext, RequestNotes } from './request-context.ts';
 import type { HeaderFields, HttpVersion, RequestHead } from './request-head.ts';

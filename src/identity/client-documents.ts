@@ -1,7 +1,7 @@
 import { lookup } from 'node:dns';
 import { isIP } from 'node:net';
 import { type ClientDocument, parseClientDocument, parseClientIdUrl } from '../domain/client-document.ts';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { IDENTITY_ENCODING, readResponseText } from '../http/read-response.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import { createHttpClient, type HttpClient, type HttpResponse } from '../lib/http-client.ts';

@@ -1,6 +1,6 @@
 import type { Configuration, CustomFetch } from 'openid-client';
 import type { LocalizedText } from '../domain/language.ts';
-import { createProfile, type Profile } from '../domain/profile.ts';
+import { createProfile, type Profile } from '../domain/user.ts';
 import { IDENTITY_ENCODING, readResponseText, UnusableResponse } from '../http/read-response.ts';
 import { createHttpClient, type HttpClient } from '../lib/http-client.ts';
 import { singleFlight } from '../lib/promises.ts';

@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import type { Rate } from '../domain/route-limit.ts';
 
 /** The requests of one key. */

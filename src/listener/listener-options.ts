@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import type { Downstream, RequestHandler } from '../http/downstream.ts';
 import type { Logger } from '../observability/logger.ts';
 import type { ConnectionAccount } from './client-accounts.ts';

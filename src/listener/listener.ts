@@ -8,7 +8,7 @@ import {
   type TLSSocket,
   type Server as TlsServer,
 } from 'node:tls';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { enableTcpKeepAlive } from '../lib/tcp-keep-alive.ts';
 import { SERVER_TLS_POLICY } from '../lib/tls-policy.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
+import { type Outcome, ok, refused, refuseMalformed } from '../domain/refusal.ts';
 import {
   findClientRedirect,
   pushAuthorizationRequest,

@@ -1,4 +1,4 @@
-import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
+import { type Outcome, ok, refused, refuseMalformed } from '../domain/refusal.ts';
 import {
   type AuthenticatedClient,
   authenticateClient,

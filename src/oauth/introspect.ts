@@ -1,15 +1,15 @@
 import type { z } from 'zod';
+import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../domain/grant.ts';
 import { type Integration, isConfidential, matchesUser } from '../domain/integration.ts';
-import { type Outcome, ok, refused, refuseMalformed } from '../domain/outcome.ts';
+import { type Outcome, ok, refused, refuseMalformed } from '../domain/refusal.ts';
 import { covers, formatOAuthScope, intersectScopes, type Scope } from '../domain/scope.ts';
-import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../domain/verified-token.ts';
 import { identifyByCertificate } from '../grants/credential-grants.ts';
 import { accessTokenRateLimitKey, certificateRateLimitKey } from '../grants/rate-limit-key.ts';
 import { readBearerToken } from '../http/bearer-token.ts';
 import type { Parameters } from '../http/parameters.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import { omitUndefined } from '../lib/omit-undefined.ts';
-import { formatConfirmation } from '../tokens/claims.ts';
+import { formatConfirmation } from '../tokens/access-token.ts';
 import { authenticateRequest, hasClientCredential } from './client-authentication.ts';
 import { INTROSPECTION_ERRORS } from './error-tables.ts';
 import { IntrospectionRequest, type IntrospectionResponse } from './schemas.ts';

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { z } from 'zod';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { type Integration, isConfidential } from '../domain/integration.ts';
 import { hasCodeGrant } from '../grants/authorization-request.ts';
 import type { Reply } from '../http/reply.ts';

@@ -1,5 +1,4 @@
-import { ok, refused } from '../domain/outcome.ts';
-import type { Refusal } from '../domain/refusal.ts';
+import { ok, type Refusal, refused } from '../domain/refusal.ts';
 import { formatRejection, type RejectedToken, reject } from '../domain/token-rejection.ts';
 import { accessTokenRateLimitKey, refreshTokenRateLimitKey } from '../grants/rate-limit-key.ts';
 import { revokeAllGrants, revokeByToken, revokeForeignTokens } from '../grants/revoke.ts';

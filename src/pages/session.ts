@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import * as z from 'zod';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { LANGUAGES } from '../domain/language.ts';
 import type { GrantDeps } from '../grants/deps.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';

@@ -1,7 +1,5 @@
 import type { DeviceRequest } from '../domain/device-request.ts';
-import type { Epoch } from '../domain/epoch.ts';
-import type { Grant } from '../domain/grant.ts';
-import type { VerifiedToken } from '../domain/verified-token.ts';
+import type { Epoch, Grant, VerifiedToken } from '../domain/grant.ts';
 import type { GrantIndex } from './grant-index.ts';
 import type { SharedLimits } from './shared-limits.ts';
 

@@ -1,6 +1,6 @@
 import type { AccessRule } from '../domain/access-rule.ts';
 import { isAllowedOrigin } from '../domain/cors.ts';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import type { RequestTarget } from '../domain/request-target.ts';
 import type { BodySink, Downstream, RequestHandler } from '../http/downstream.ts';
 import { formatFields, getHeaderValues, getSingleHeader } from '../http/raw-headers.ts';

@@ -1,6 +1,5 @@
 import type { AccessRule } from '../domain/access-rule.ts';
-import type { Epoch } from '../domain/epoch.ts';
-import type { PresentedCertificate } from '../domain/verified-token.ts';
+import type { Epoch, PresentedCertificate } from '../domain/grant.ts';
 import type { Reply } from '../http/reply.ts';
 import type { RequestContext } from '../http/request-context.ts';
 import type { PeerList } from '../listener/client-address.ts';

@@ -1,4 +1,4 @@
-import type { VerifiedToken } from '../domain/verified-token.ts';
+import type { VerifiedToken } from '../domain/grant.ts';
 import type { Downstream } from '../http/downstream.ts';
 import type { RequestNotes, TransferStats } from '../http/request-context.ts';
 import { METHODS_WITH_BODY } from '../http/request-head.ts';

@@ -1,6 +1,6 @@
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
-import type { VerifiedToken } from '../domain/verified-token.ts';
+import type { VerifiedToken } from '../domain/grant.ts';
 import type { Downstream, ForwardedHead, UpgradedConnection } from '../http/downstream.ts';
 import { getSingleHeader } from '../http/raw-headers.ts';
 import type { HttpVersion, RequestHead } from '../http/request-head.ts';

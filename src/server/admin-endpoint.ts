@@ -1,3 +1,6 @@
+import { randomBytes } from 'node:crypto';
+import { chmodSync, closeSync, mkdirSync, openSync, rmSync, statSync, writeSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { type AdminApiDeps, handleAdminRequest } from '../admin/grants-api.ts';
 import { type AdminListener, type AdminTls, openAdminListener, type ReadinessCheck } from '../admin/listener.ts';
 import { getLongestGrantLifetime } from '../config/lifetimes.ts';
@@ -8,10 +11,12 @@ import { parseClientIdUrl } from '../domain/client-document.ts';
 import { createUserDirectory } from '../identity/user-directory.ts';
 import { readPackageVersion } from '../lib/package-version.ts';
 import { readSettingFile } from '../lib/read-file.ts';
+import { StartError } from '../lib/start-error.ts';
 import { EMPTY_STATUS, type GatewayStatus } from '../observability/gateway-status.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { formatExposition, mergeSnapshots, type Snapshot } from '../observability/metric-registry.ts';
 import { Fault } from '../ports/fault.ts';
+import { isReadableByOthers } from '../tokens/keyring-file.ts';
 import { deriveTokenId } from '../tokens/trusted-issuers/trusted-issuer.ts';
 import { buildIntegrations } from './build-from-settings.ts';
 import { toListenError } from './listeners.ts';
@@ -232,3 +237,60 @@ function openDirectory({ directories }: Settings) {
   const users = createUserDirectory(directories);
   return { ...users, [Symbol.asyncDispose]: () => users.close() };
 }
+
+export function ensureAdminTokens({ admin }: Settings, log: Pick<Logger, 'warn'>): void {
+  ensureAdminToken(admin.tokenFile, log);
+  if (admin.readOnlyTokenFile !== undefined) ensureAdminToken(admin.readOnlyTokenFile, log, 'admin.readOnlyTokenFile');
+}
+
+/** Creates a missing admin token with mode 0600. Throws when other users can read an existing one. */
+export function ensureAdminToken(
+  file: string,
+  log?: Pick<Logger, 'warn'>,
+  setting: AdminTokenSetting = 'admin.tokenFile',
+): void {
+  mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+  // A start with a full disk leaves an empty file behind; an empty token would be no secret.
+  if (statSync(file, { throwIfNoEntry: false })?.size === 0) rmSync(file);
+  let fd: number;
+  try {
+    fd = openSync(file, 'wx', 0o600);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    return restrictFileMode(file, log, setting);
+  }
+  try {
+    writeSync(fd, `${randomBytes(32).toString('base64url')}\n`);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+type AdminTokenFileProblem = { readonly kind: 'fatal' | 'fixable'; readonly problem: string };
+
+/**
+ * The same rule as for the key file, which permits Secrets mounted by a kubelet. A kubelet that applies `fsGroup` sets the
+ * mode of our own file in a volume to 0660: that is fixable.
+ */
+export function checkAdminTokenFile(file: string): AdminTokenFileProblem | undefined {
+  const stats = statSync(file, { throwIfNoEntry: false });
+  if (stats === undefined || process.platform === 'win32' || !isReadableByOthers(file)) return undefined;
+  const { mode, uid } = stats;
+  const problem = `other users can read ${file} (mode ${(mode & 0o777).toString(8)})`;
+  return { kind: uid === process.geteuid?.() && (mode & 0o007) === 0 ? 'fixable' : 'fatal', problem };
+}
+
+function restrictFileMode(file: string, log: Pick<Logger, 'warn'> | undefined, setting: AdminTokenSetting): void {
+  const fileProblem = checkAdminTokenFile(file);
+  if (fileProblem === undefined) return;
+  if (fileProblem.kind === 'fatal') throw new StartError([formatAdminTokenProblem(fileProblem, setting)]);
+  chmodSync(file, 0o600);
+  log?.warn('admin_token_restricted', { problem: fileProblem.problem, note: 'its mode has been set to 600' });
+}
+
+export type AdminTokenSetting = 'admin.tokenFile' | 'admin.readOnlyTokenFile';
+
+export const formatAdminTokenProblem = (
+  { problem }: AdminTokenFileProblem,
+  setting: AdminTokenSetting = 'admin.tokenFile',
+): string => `${setting}: ${problem}; run chmod 600, and replace the token if it may have been read`;

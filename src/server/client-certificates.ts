@@ -1,8 +1,7 @@
 import { hash } from 'node:crypto';
 import type { Peers } from '../config/units.ts';
-import type { Epoch } from '../domain/epoch.ts';
-import type { Outcome } from '../domain/outcome.ts';
-import type { PresentedCertificate } from '../domain/verified-token.ts';
+import type { Epoch, PresentedCertificate } from '../domain/grant.ts';
+import type { Outcome } from '../domain/refusal.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import { Fault } from '../ports/fault.ts';
 import type { CertificateContext } from '../proxy/config.ts';

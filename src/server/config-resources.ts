@@ -1,5 +1,5 @@
 import type { Settings } from '../config/schema.ts';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { type ClientDocumentReader, createClientDocuments } from '../identity/client-documents.ts';
 import { createOpenIdProvider, type OpenIdProvider } from '../identity/openid-provider.ts';
 import { createUserDirectory, type UserDirectory } from '../identity/user-directory.ts';

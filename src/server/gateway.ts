@@ -13,8 +13,7 @@ import {
 } from '../observability/recent-events.ts';
 import type { SharedLimits } from '../ports/shared-limits.ts';
 import { ClientRequest, type RequestEnvironment } from '../proxy/client-request.ts';
-import { AdminEndpoint, createAdminApi, createCheck } from './admin-endpoint.ts';
-import { ensureAdminTokens } from './admin-token.ts';
+import { AdminEndpoint, createAdminApi, createCheck, ensureAdminTokens } from './admin-endpoint.ts';
 import type { EventLoopMonitor } from './event-loop-monitor.ts';
 import { createListenerCounters, registerGatewayMetrics } from './gateway-metrics.ts';
 import { ensureKeyFile } from './keys.ts';

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { getLongestGrantLifetime } from '../config/lifetimes.ts';
 import type { Settings } from '../config/schema.ts';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { StartError } from '../lib/start-error.ts';
 import { Fault } from '../ports/fault.ts';
 import { KEEP_FOREVER, KEYS_NOTE, type Store } from '../ports/store.ts';

@@ -1,6 +1,6 @@
 import type { Settings } from '../config/schema.ts';
 import type { Rate } from '../config/units.ts';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { createPendingDeviceLimiter, createPollLimiter } from '../grants/device-limits.ts';
 import { OutageTracker } from '../grants/outage-tracker.ts';
 import { createLocalRevocations } from '../grants/revoke.ts';
@@ -14,8 +14,7 @@ import type { Store } from '../ports/store.ts';
 import { LiveStreams } from '../proxy/policy/live-streams.ts';
 import { UpstreamRegistry } from '../proxy/upstream/registry.ts';
 import { createMemoryLimits } from '../stores/memory-limits.ts';
-import type { CrlFetcher } from '../x509/crl-fetcher.ts';
-import { createCrlFiles } from '../x509/crl-files.ts';
+import { type CrlFetcher, createCrlFiles } from '../x509/crl-files.ts';
 import type { OcspResponder } from '../x509/ocsp-responder.ts';
 import { createProofMemories } from './dpop.ts';
 import { QuotaRegistry } from './quotas.ts';

@@ -1,6 +1,6 @@
 import type { Settings } from '../config/schema.ts';
 import type { AccessRule } from '../domain/access-rule.ts';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import type { RouteLimit } from '../domain/route-limit.ts';
 import { computeLevel } from '../lib/rate-limiter.ts';
 import { BucketBudget, type RequestBucket, RequestLimiter, type RequestReporter } from '../lib/request-limiter.ts';

@@ -1,5 +1,5 @@
 import type { Settings } from '../config/schema.ts';
-import type { VerifiedToken } from '../domain/verified-token.ts';
+import type { VerifiedToken } from '../domain/grant.ts';
 import type { ResourceScope } from '../lib/shared-resources.ts';
 import type { RequestConfig } from '../proxy/config.ts';
 import type { CertificateFiles } from '../x509/certificate-files.ts';

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { errorFields, type Logger } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
 import { type Store, TRANSIENT_NOTE_PREFIX } from '../ports/store.ts';

@@ -2,7 +2,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { listUsedFiles } from '../config/file-settings.ts';
 import type { Settings } from '../config/schema.ts';
 import { formatPath } from '../config/setting-path.ts';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { parseCertificates } from '../x509/certificate-files.ts';
 import {
   describeValidity,

@@ -1,4 +1,4 @@
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import { createTokenBuckets } from '../lib/rate-limiter.ts';
 import {

@@ -1,4 +1,4 @@
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
 import type { Authenticity, RecordAuthenticator, RecordLocation } from '../ports/record-authenticator.ts';
 import type { StoredRecord, Version } from '../ports/store.ts';

@@ -1,5 +1,4 @@
-import type { Epoch } from '../domain/epoch.ts';
-import { getIssuerOfClient } from '../domain/verified-token.ts';
+import { type Epoch, getIssuerOfClient } from '../domain/grant.ts';
 import type { Revocation, RevocationSubject } from '../ports/store.ts';
 import { createRevokedGrantMap } from './revoked-grant-map.ts';
 

@@ -1,8 +1,7 @@
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch, VerifiedToken } from '../domain/grant.ts';
 import { formatOAuthScope, type Scope } from '../domain/scope.ts';
-import type { VerifiedToken } from '../domain/verified-token.ts';
 import { createHiddenProperty } from '../lib/hidden-property.ts';
-import { formatProfileClaims } from './claims.ts';
+import { formatProfileClaims } from './access-token.ts';
 import { type Keyring, signJwt } from './keyring.ts';
 
 /** Lets an upstream verify the caller without trusting the network between gatehouse and itself. */

@@ -1,7 +1,7 @@
 import { JOSEError } from 'jose/errors';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import type { Json } from '../lib/strict-json.ts';
-import { findClaimFault } from './claims.ts';
+import { findClaimFault } from './access-token.ts';
 import { decodeToken, isSignatureAlgorithm } from './jwt.ts';
 import type { IssuerKeys } from './trusted-issuers/issuer-keys.ts';
 

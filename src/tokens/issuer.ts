@@ -1,6 +1,5 @@
-import type { Epoch } from '../domain/epoch.ts';
-import type { Grant, KeyIds } from '../domain/grant.ts';
-import type { ProfileClaim } from '../domain/profile.ts';
+import type { Epoch, Grant, KeyIds } from '../domain/grant.ts';
+import type { ProfileClaim } from '../domain/user.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import type { RecordStore } from '../ports/store.ts';
 import { createAccessTokenReader, signAccessToken } from './access-token.ts';

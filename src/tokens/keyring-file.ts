@@ -16,7 +16,7 @@ import {
 } from 'node:fs';
 import { dirname } from 'node:path';
 import * as z from 'zod';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { smallest } from '../lib/extremes.ts';
 import { Fault } from '../ports/fault.ts';
 

@@ -2,9 +2,7 @@ import { createHmac, createPrivateKey, createSecretKey, type KeyObject } from 'n
 import { calculateJwkThumbprint } from 'jose/jwk/thumbprint';
 import { exportJWK } from 'jose/key/export';
 import { importJWK } from 'jose/key/import';
-import type { Epoch } from '../domain/epoch.ts';
-import type { KeyIds } from '../domain/grant.ts';
-import { CLOCK_TOLERANCE } from '../domain/verified-token.ts';
+import { CLOCK_TOLERANCE, type Epoch, type KeyIds } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
 import { PrivateKey, VerificationKey } from './jwt.ts';
 import type { KeyringFile, SealingEntry, SigningAlgorithm, SigningEntry } from './keyring-file.ts';

@@ -7,11 +7,9 @@ import {
   type KeyObject,
   timingSafeEqual,
 } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
-import type { Grant } from '../domain/grant.ts';
-import { type ProfileClaim, selectClaims } from '../domain/profile.ts';
+import type { Epoch, Grant, VerifiedToken } from '../domain/grant.ts';
 import { parseScope } from '../domain/scope.ts';
-import type { VerifiedToken } from '../domain/verified-token.ts';
+import { type ProfileClaim, selectClaims } from '../domain/user.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import { omitUndefined } from '../lib/omit-undefined.ts';
 import type { RecordStore } from '../ports/store.ts';

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
 
 interface ProofMemoryLimits {

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { calculateJwkThumbprint } from 'jose/jwk/thumbprint';
 import { importJWK } from 'jose/key/import';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { normalizeAuthority, parseTarget } from '../domain/request-target.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { isJsonObject, type Json, type JsonObject } from '../lib/strict-json.ts';

@@ -1,5 +1,5 @@
 import { createHmac, hash, hkdfSync, timingSafeEqual } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { Fault } from '../ports/fault.ts';
 import type { RecordAuthenticator, RecordLocation } from '../ports/record-authenticator.ts';
 import { UNAUTHENTICATED_NOTES } from '../ports/store.ts';

@@ -1,5 +1,5 @@
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { isEqualConstantTime } from '../lib/constant-time.ts';
 import { computeMac, isAcceptedAt, type SealingKey, type SealingKeys } from './keyring.ts';
 

@@ -1,6 +1,5 @@
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch, VerifiedToken } from '../domain/grant.ts';
 import type { RejectedToken } from '../domain/token-rejection.ts';
-import type { VerifiedToken } from '../domain/verified-token.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import { flattenString } from '../lib/flat-string.ts';
 import { Fault } from '../ports/fault.ts';

@@ -1,5 +1,5 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { ProblemsError } from '../lib/problems-error.ts';
 import { type ApprovedIssuer, approveIssuer, type IssuerSettings, type NameRule } from './approved-issuer.ts';
 import { type CrlFiles, createCrlFiles } from './crl-files.ts';

@@ -1,6 +1,6 @@
 import { findUriProblem, getTrustDomain, isSpiffeUri } from '../domain/certificate-uri.ts';
 import { findDnsNameProblem, isInDomain } from '../domain/dns-name.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Outcome, ok, refused } from '../domain/refusal.ts';
 import type { NameSource } from '../ports/directory.ts';
 import type { NameRule } from './approved-issuer.ts';
 import type { CertificateFacts } from './certificate-facts.ts';

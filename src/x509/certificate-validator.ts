@@ -1,7 +1,6 @@
 import { hash, X509Certificate } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
-import { normalizeSerial } from '../domain/grant.ts';
-import { type Outcome, ok, refused } from '../domain/outcome.ts';
+import { type Epoch, normalizeSerial } from '../domain/grant.ts';
+import { type Outcome, ok, refused } from '../domain/refusal.ts';
 import { createBoundedCache } from '../lib/bounded-cache.ts';
 import type { NameSource } from '../ports/directory.ts';
 import { Fault } from '../ports/fault.ts';

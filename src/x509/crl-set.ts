@@ -1,4 +1,4 @@
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { smallest } from '../lib/extremes.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import { KEY_USAGE, readExtensions } from './certificate-facts.ts';

@@ -1,5 +1,5 @@
 import { hash, type KeyObject, X509Certificate } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import type { ApprovedIssuer } from './approved-issuer.ts';
 import { type CertificateFacts, KEY_USAGE, readCertificateFacts, readExtensions } from './certificate-facts.ts';
 import {

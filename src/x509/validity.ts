@@ -1,5 +1,5 @@
 import type { X509Certificate } from 'node:crypto';
-import type { Epoch } from '../domain/epoch.ts';
+import type { Epoch } from '../domain/grant.ts';
 import { largest, smallest } from '../lib/extremes.ts';
 
 export interface ValidityPeriod {

@@ -5,7 +5,7 @@ import { connect } from 'node:tls';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { openAdminListener } from '../../src/admin/listener.ts';
 import { Fault } from '../../src/ports/fault.ts';
-import { ensureAdminToken } from '../../src/server/admin-token.ts';
+import { ensureAdminToken } from '../../src/server/admin-endpoint.ts';
 import { sendRequest } from '../support/https-client.ts';
 import { createCa, type IssuedCertificate, issue, issueServer } from '../support/pki.ts';
 

@@ -5,7 +5,7 @@ import { type AddressInfo, connect, type Socket } from 'node:net';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { limitConnections } from '../../src/admin/connection-limit.ts';
 import { type AdminListener, openAdminListener } from '../../src/admin/listener.ts';
-import { ensureAdminToken } from '../../src/server/admin-token.ts';
+import { ensureAdminToken } from '../../src/server/admin-endpoint.ts';
 import { createCa, issueServer } from '../support/pki.ts';
 import {
   connectRaw,

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
-import type { VerifiedToken } from '../../src/domain/verified-token.ts';
+import type { VerifiedToken } from '../../src/domain/grant.ts';
 import { bearer, type ProxyHarness, rule, startProxyHarness } from '../support/proxy-harness.ts';
 import { connectRaw, connectRawTls, type RawClient } from '../support/raw-client.ts';
 import { type RecordingUpstream, startRecordingUpstream } from '../support/recording-upstream.ts';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
 import type { GrantDeps } from '../../src/grants/deps.ts';
-import { confirmDevice } from '../../src/grants/device-decision.ts';
+import { confirmDevice } from '../../src/grants/device-grant.ts';
 import { revokeAllGrants } from '../../src/grants/revoke.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { createDeviceClient } from '../support/device-client.ts';

@@ -9,7 +9,7 @@ import {
   parseUserCode,
   recordFailedSignIn,
 } from '../../src/domain/device-request.ts';
-import type { Outcome } from '../../src/domain/outcome.ts';
+import type { Outcome } from '../../src/domain/refusal.ts';
 
 const body = {
   id: 'd1',

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest';
-import { createProfile, selectClaims, updateProfile } from '../../src/domain/profile.ts';
-import type { User } from '../../src/domain/user.ts';
+import { createProfile, selectClaims, type User, updateProfile } from '../../src/domain/user.ts';
 
 const user = (fields: Partial<User> = {}): User => ({
   identity: 'local:00ff00ff',

@@ -1,6 +1,6 @@
 import { connect, createServer, type Socket } from 'node:net';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import type { VerifiedToken } from '../../src/domain/verified-token.ts';
+import type { VerifiedToken } from '../../src/domain/grant.ts';
 import { RequestBody } from '../../src/proxy/request-body.ts';
 import { eventLoopTurns } from '../support/event-loop-turns.ts';
 import { bearer, type HarnessOptions, NOW, rule, startProxyHarness } from '../support/proxy-harness.ts';

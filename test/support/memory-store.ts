@@ -1,6 +1,5 @@
 import type { DeviceRequest } from '../../src/domain/device-request.ts';
-import type { Epoch } from '../../src/domain/epoch.ts';
-import type { Grant } from '../../src/domain/grant.ts';
+import type { Epoch, Grant } from '../../src/domain/grant.ts';
 import { type GrantIndex, matchesQuery } from '../../src/ports/grant-index.ts';
 import type { Note, RecordStore, RevocationLog, Store, UserCodeEntry, Version } from '../../src/ports/store.ts';
 import {

@@ -1,9 +1,9 @@
 import { hash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { type AccessRule, parsePattern, type Requirement } from '../../src/domain/access-rule.ts';
+import type { VerifiedToken } from '../../src/domain/grant.ts';
 import type { Integration } from '../../src/domain/integration.ts';
 import { parseScope, type Scope } from '../../src/domain/scope.ts';
-import type { VerifiedToken } from '../../src/domain/verified-token.ts';
 import type { RequestNotes } from '../../src/http/request-context.ts';
 import { openPublicListener } from '../../src/listener/listener.ts';
 import { createLogger } from '../../src/observability/logger.ts';

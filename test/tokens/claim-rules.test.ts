@@ -1,7 +1,7 @@
 import { errors, exportJWK, generateKeyPair, type JWTVerifyOptions, jwtVerify, SignJWT } from 'jose';
 import { expect, test } from 'vitest';
 import type { JsonObject } from '../../src/lib/strict-json.ts';
-import { type ClaimFault, type ClaimRules, findClaimFault } from '../../src/tokens/claims.ts';
+import { type ClaimFault, type ClaimRules, findClaimFault } from '../../src/tokens/access-token.ts';
 
 const NOW = 1_900_000_000;
 const ISSUER = 'https://id.example.com';

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
-import type { VerifiedToken } from '../../src/domain/verified-token.ts';
+import type { VerifiedToken } from '../../src/domain/grant.ts';
 import { createTokenIssuer } from '../../src/tokens/issuer.ts';
 import { openKeyring } from '../../src/tokens/keyring.ts';
 import { createKeyringFile } from '../../src/tokens/keyring-file.ts';

@@ -1,6 +1,6 @@
 import { createHash, X509Certificate } from 'node:crypto';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { refused } from '../../src/domain/outcome.ts';
+import { refused } from '../../src/domain/refusal.ts';
 import { readCertificateFacts } from '../../src/x509/certificate-facts.ts';
 import { createCertificateValidator } from '../../src/x509/certificate-validator.ts';
 import { createCrlSet, parseCrlFile } from '../../src/x509/crl-set.ts';

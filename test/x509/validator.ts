@@ -1,4 +1,4 @@
-import type { Outcome } from '../../src/domain/outcome.ts';
+import type { Outcome } from '../../src/domain/refusal.ts';
 import type { NameSource } from '../../src/ports/directory.ts';
 import { type ApprovedIssuer, approveIssuer } from '../../src/x509/approved-issuer.ts';
 import {

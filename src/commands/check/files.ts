@@ -7,7 +7,7 @@ import { findReadProblem, readSettingFile } from '../../lib/read-file.ts';
 import { createTheme } from '../../pages/views/theme.ts';
 import { Fault } from '../../ports/fault.ts';
 import { readUpstreamTlsFiles } from '../../proxy/upstream/tls-files.ts';
-import { type AdminTokenSetting, checkAdminTokenFile, formatAdminTokenProblem } from '../../server/admin-token.ts';
+import { type AdminTokenSetting, checkAdminTokenFile, formatAdminTokenProblem } from '../../server/admin-endpoint.ts';
 import { listCertificateFiles } from '../../server/build-from-settings.ts';
 import { compareWithStore, listKeyWarnings } from '../../server/keys.ts';
 import { checkTlsFileValidity } from '../../server/tls-file-validity.ts';

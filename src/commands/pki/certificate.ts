@@ -9,7 +9,11 @@ import {
   X509Certificate,
 } from 'node:crypto';
 import { isIP } from 'node:net';
-import { children, writeElement as element, readElement, TAG } from '../../x509/der.ts';
+import { approveIssuer } from '../../x509/approved-issuer.ts';
+import { parseCrlFile } from '../../x509/crl-set.ts';
+import { children, writeElement as element, readElement, readIntegerHex, TAG } from '../../x509/der.ts';
+import { parsePem } from '../../x509/pem.ts';
+import { readSignedStructure } from '../../x509/signature.ts';
 
 /** A certificate and its key. */
 export interface PemPair {
@@ -114,17 +118,17 @@ export const integer = (bytes: Buffer): Buffer => element(TAG.integer, bytes);
 const octetString = (bytes: Buffer): Buffer => element(0x04, bytes);
 const bitString = (bytes: Buffer, unused: number): Buffer => element(0x03, Buffer.of(unused), bytes);
 const TRUE: Buffer = element(0x01, Buffer.of(0xff));
-export const ECDSA_SHA256: Buffer = sequence(oid('2a8648ce3d040302'));
+const ECDSA_SHA256: Buffer = sequence(oid('2a8648ce3d040302'));
 
-export const encodeExtension = (id: string, critical: boolean, value: Buffer): Buffer =>
+const encodeExtension = (id: string, critical: boolean, value: Buffer): Buffer =>
   sequence(oid(id), ...(critical ? [TRUE] : []), octetString(value));
 
 /** §4.2.1.1: the authority key identifier. */
-export const encodeKeyReference = (issuerKey: KeyObject): Buffer =>
+const encodeKeyReference = (issuerKey: KeyObject): Buffer =>
   encodeExtension('551d23', false, sequence(element(0x80, computeKeyId(issuerKey))));
 
 /** §4.1.2.5: UTCTime until 2049, then GeneralizedTime. */
-export function encodeTime(date: Date): Buffer {
+function encodeTime(date: Date): Buffer {
   const digits = `${date.toISOString().replace(/[-:T]|\..*$/g, '')}Z`;
   return date.getUTCFullYear() < 2_050
     ? element(TAG.utcTime, Buffer.from(digits.slice(2)))
@@ -132,14 +136,14 @@ export function encodeTime(date: Date): Buffer {
 }
 
 /** Copied byte by byte from the issuer (§4.1.2.4), whose encoding may differ from ours. */
-export function readSubject(pem: string): Buffer {
+function readSubject(pem: string): Buffer {
   const [tbs] = children(readElement(new X509Certificate(pem).raw, TAG.sequence));
   const subject = tbs && children(tbs)[5];
   if (subject === undefined) throw new Error('the CA certificate has no subject');
   return subject.encoded;
 }
 
-export function signToPem(label: 'CERTIFICATE' | 'X509 CRL', tbs: Buffer, key: KeyObject): string {
+function signToPem(label: 'CERTIFICATE' | 'X509 CRL', tbs: Buffer, key: KeyObject): string {
   const der = sequence(tbs, ECDSA_SHA256, bitString(sign('sha256', tbs, key), 0));
   const lines = der.toString('base64').match(/.{1,64}/g) ?? [];
   return `-----BEGIN ${label}-----\n${lines.join('\n')}\n-----END ${label}-----\n`;
@@ -150,3 +154,63 @@ const exportSpki = (key: KeyObject): Buffer => toPublicKey(key).export({ type: '
 
 /** §4.2.1.2 (1): SHA-1 of the public key, which is the last 65 bytes of the SPKI for P-256. */
 const computeKeyId = (key: KeyObject): Buffer => createHash('sha1').update(exportSpki(key).subarray(-65)).digest();
+
+/** An entry of a list, as encoded there: the revocation date of an earlier one is kept. */
+interface RevokedEntry {
+  /** Hex. */
+  readonly serial: string;
+  readonly encoded: Buffer;
+}
+
+/**
+ * A revocation list (RFC 5280 §5), PEM: the entries of `previous` and these certificates of the same CA. It is valid as long as
+ * the CA is, since nothing renews it.
+ */
+export function createCrl(
+  authority: PemPair,
+  revoked: readonly X509Certificate[],
+  previous: string | undefined,
+  now: Date,
+): string {
+  const earlier = previous === undefined ? [] : readEntries(authority, previous);
+  const known = new Set(earlier.map(({ serial }) => serial));
+  const added = revoked
+    .map(({ serialNumber }) => encodeEntry(serialNumber, now))
+    .filter(({ serial }) => !known.has(serial));
+  const key = createPrivateKey(authority.keyPem);
+  const extensions = sequence(
+    encodeKeyReference(key),
+    // §5.2.3: each list needs a larger number. Milliseconds: 41 bits.
+    encodeExtension('551d14', false, integer(Buffer.from(now.getTime().toString(16).padStart(12, '0'), 'hex'))),
+  );
+  const tbs = sequence(
+    integer(Buffer.of(1)),
+    ECDSA_SHA256,
+    readSubject(authority.pem),
+    encodeTime(now),
+    encodeTime(new X509Certificate(authority.pem).validToDate),
+    sequence(...[...earlier, ...added].map(({ encoded }) => encoded)),
+    tagged(0, extensions),
+  );
+  return signToPem('X509 CRL', tbs, key);
+}
+
+function encodeEntry(serialNumber: string, date: Date): RevokedEntry {
+  const bytes = Buffer.from(serialNumber.padStart(serialNumber.length + (serialNumber.length % 2), '0'), 'hex');
+  const content = (bytes[0] ?? 0) >= 0x80 ? Buffer.concat([Buffer.of(0), bytes]) : bytes;
+  return { serial: content.toString('hex'), encoded: sequence(integer(content), encodeTime(date)) };
+}
+
+/** Throws an `Error` whose message completes "<file> …", also for a list that another CA has signed. */
+function readEntries({ pem }: PemPair, list: string): readonly RevokedEntry[] {
+  const bytes = Buffer.from(list);
+  const certificate = new X509Certificate(pem).raw;
+  const issuer = approveIssuer({ name: 'CA', certificate, directory: '', identityFrom: 'commonName' });
+  parseCrlFile('', bytes, [issuer]);
+  return [...parsePem(bytes)].flatMap(({ decode }) => {
+    const sequences = readSignedStructure(decode()).fields.filter(({ tag }) => tag === TAG.sequence);
+    // After the algorithm and the issuer; missing in an empty list.
+    const entries = sequences[2] === undefined ? [] : children(sequences[2]);
+    return entries.map((entry) => ({ serial: readIntegerHex(children(entry)[0]), encoded: entry.encoded }));
+  });
+}

@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { TOKEN_FORMATS } from '../../domain/integration.ts';
-import { PROFILE_CLAIMS } from '../../domain/profile.ts';
+import { PROFILE_CLAIMS } from '../../domain/user.ts';
 import { checkWith } from '../cross-check.ts';
 import { choice, codeLifetime, count, durationBetween, group, lifetime, off, on, type PathSchema } from '../units.ts';
 

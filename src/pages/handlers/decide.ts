@@ -1,7 +1,7 @@
 import type { Refusal } from '../../domain/refusal.ts';
 import type { User } from '../../domain/user.ts';
 import { getIntegrationName } from '../../grants/deps.ts';
-import { confirmDevice, denyDevice, mayConfirm, readApprovalRequest } from '../../grants/device-decision.ts';
+import { confirmDevice, denyDevice, mayConfirm, readApprovalRequest } from '../../grants/device-grant.ts';
 import type { FormFields } from '../form.ts';
 import type { PageDeps, PageHandler, PageRequest, PageResponse } from '../page-handler.ts';
 import type { Session } from '../session.ts';

@@ -1,5 +1,5 @@
 import { formatUserCode, parseUserCode } from '../../domain/device-request.ts';
-import { findApprovalRequest } from '../../grants/device-decision.ts';
+import { findApprovalRequest } from '../../grants/device-grant.ts';
 import { getQuery } from '../../http/query.ts';
 import type { RequestContext } from '../../http/request-context.ts';
 import { getNetworks, type RateLimiter } from '../../lib/rate-limiter.ts';

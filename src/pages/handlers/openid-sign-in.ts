@@ -1,5 +1,5 @@
 import * as z from 'zod';
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch } from '../../domain/grant.ts';
 import type { AssertedGroups, User } from '../../domain/user.ts';
 import type { GrantDeps } from '../../grants/deps.ts';
 import { getIssueTime } from '../../grants/issue.ts';

@@ -1,8 +1,7 @@
-import type { Epoch } from '../../domain/epoch.ts';
-import { createProfile, type Profile } from '../../domain/profile.ts';
-import type { AssertedGroups, User } from '../../domain/user.ts';
+import type { Epoch } from '../../domain/grant.ts';
+import { type AssertedGroups, createProfile, type Profile, type User } from '../../domain/user.ts';
 import { identifyByCertificate } from '../../grants/credential-grants.ts';
-import { readApprovalRequest, recordFailedSignIn } from '../../grants/device-decision.ts';
+import { readApprovalRequest, recordFailedSignIn } from '../../grants/device-grant.ts';
 import { certificateFields, describeCertificate, getIssueTime } from '../../grants/issue.ts';
 import { normalizeUserNameLoosely } from '../../identity/name-normalization.ts';
 import { errorFields, type LogFields } from '../../observability/logger.ts';

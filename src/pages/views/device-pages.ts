@@ -1,10 +1,10 @@
 import { formatUserCode, MAX_DEVICE_NAME_LENGTH } from '../../domain/device-request.ts';
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch } from '../../domain/grant.ts';
 import { localize } from '../../domain/language.ts';
 import type { Refusal } from '../../domain/refusal.ts';
 import { formatScope, parseScope, type Scope } from '../../domain/scope.ts';
 import { getIntegrationName } from '../../grants/deps.ts';
-import type { DeviceApprovalRequest } from '../../grants/device-decision.ts';
+import type { DeviceApprovalRequest } from '../../grants/device-grant.ts';
 import type { OpenIdProvider } from '../../identity/openid-provider.ts';
 import { getFormSubject, type PageDeps, type PagePath, type PageRequest } from '../page-handler.ts';
 import type { Session } from '../session.ts';

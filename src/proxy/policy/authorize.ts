@@ -1,11 +1,10 @@
 import { type AccessRule, DEFAULT_AUDIENCE, OWN_ISSUER } from '../../domain/access-rule.ts';
-import type { Epoch } from '../../domain/epoch.ts';
+import { type Epoch, findTokenFault, type PresentedCertificate, type VerifiedToken } from '../../domain/grant.ts';
 import type { Integration } from '../../domain/integration.ts';
 import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { type CompiledRules, normalizeHost } from '../../domain/rule-matcher.ts';
 import { covers, intersectScopes, type Scope } from '../../domain/scope.ts';
 import { DISCLOSED_FAULTS, formatRejection, type RejectedToken, reject } from '../../domain/token-rejection.ts';
-import { findTokenFault, type PresentedCertificate, type VerifiedToken } from '../../domain/verified-token.ts';
 import type { RequestNotes } from '../../http/request-context.ts';
 import { createHiddenProperty } from '../../lib/hidden-property.ts';
 import type { RevocationLog } from '../../ports/store.ts';

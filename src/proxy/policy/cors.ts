@@ -1,7 +1,6 @@
 import type { AccessRule } from '../../domain/access-rule.ts';
 import { corsFields, preflightFields } from '../../domain/cors.ts';
-import { isForwardableMethod } from '../../domain/method.ts';
-import type { RequestTarget } from '../../domain/request-target.ts';
+import { isForwardableMethod, type RequestTarget } from '../../domain/request-target.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import { getSingleHeader } from '../../http/raw-headers.ts';
 import type { HttpRequest } from '../../http/request-context.ts';

@@ -7,8 +7,7 @@ import {
   OWN_ISSUER,
 } from '../../domain/access-rule.ts';
 import type { Integration } from '../../domain/integration.ts';
-import { isForwardableMethod } from '../../domain/method.ts';
-import { parseTarget, type RequestTarget } from '../../domain/request-target.ts';
+import { isForwardableMethod, parseTarget, type RequestTarget } from '../../domain/request-target.ts';
 import { formatRouteLimit } from '../../domain/route-limit.ts';
 import { type Mismatch, normalizeHost, type TraceEntry } from '../../domain/rule-matcher.ts';
 import { findExcess, formatScope, intersectScopes, type Scope } from '../../domain/scope.ts';

@@ -1,7 +1,6 @@
 import { setImmediate as pendingReads } from 'node:timers/promises';
-import type { Epoch } from '../../domain/epoch.ts';
+import { type Epoch, findTokenFault, type VerifiedToken } from '../../domain/grant.ts';
 import type { TokenFault } from '../../domain/refusal.ts';
-import { findTokenFault, type VerifiedToken } from '../../domain/verified-token.ts';
 import { errorFields } from '../../observability/logger.ts';
 import type { ProxyConfig } from '../config.ts';
 import { getPresentedCertificate, type PolicyContext } from './authorize.ts';

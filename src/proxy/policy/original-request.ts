@@ -1,5 +1,4 @@
-import { isForwardableMethod } from '../../domain/method.ts';
-import { HOST_PATTERN } from '../../domain/request-target.ts';
+import { HOST_PATTERN, isForwardableMethod } from '../../domain/request-target.ts';
 import { normalizeHost } from '../../domain/rule-matcher.ts';
 import type { HttpRequest } from '../../http/request-context.ts';
 import { isServedMethod } from '../../http/request-head.ts';

@@ -1,5 +1,5 @@
 import type { AccessRule } from '../../domain/access-rule.ts';
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch } from '../../domain/grant.ts';
 import type { LimitKey, RouteLimit } from '../../domain/route-limit.ts';
 import { getRateLimitKey } from '../../lib/rate-limiter.ts';
 import type { RequestBucket, RequestLimiter } from '../../lib/request-limiter.ts';

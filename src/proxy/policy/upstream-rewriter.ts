@@ -1,6 +1,6 @@
 import type { AccessRule } from '../../domain/access-rule.ts';
+import type { VerifiedToken } from '../../domain/grant.ts';
 import { normalizeAuthority, type RequestTarget } from '../../domain/request-target.ts';
-import type { VerifiedToken } from '../../domain/verified-token.ts';
 import type { UpstreamSettings } from '../upstream/targets.ts';
 import type { AccessDecision } from './authorize.ts';
 

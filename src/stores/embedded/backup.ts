@@ -2,7 +2,7 @@ import { chmodSync, constants, existsSync, linkSync, mkdtempSync, renameSync, rm
 import { copyFile, type FileHandle, open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch } from '../../domain/grant.ts';
 import { isEqualConstantTime } from '../../lib/constant-time.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { ReportProgress } from '../../ports/progress.ts';

@@ -1,5 +1,5 @@
 import { type Database, open, type RootDatabase } from 'lmdb';
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch } from '../../domain/grant.ts';
 import { Fault } from '../../ports/fault.ts';
 import { RECORD_KINDS, type RecordKind } from '../../ports/record-authenticator.ts';
 import { corruptFault } from './check-data-file.ts';

@@ -1,5 +1,4 @@
-import type { Epoch } from '../../domain/epoch.ts';
-import { getIssuerOfClient } from '../../domain/verified-token.ts';
+import { type Epoch, getIssuerOfClient } from '../../domain/grant.ts';
 import { createHiddenProperty } from '../../lib/hidden-property.ts';
 import type { RevocationLog, RevocationSubject } from '../../ports/store.ts';
 import { isValidRecordId, retryOnConflict, unreadableFault } from '../record-format.ts';

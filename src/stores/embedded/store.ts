@@ -1,6 +1,5 @@
 import type { DeviceRequest } from '../../domain/device-request.ts';
-import type { Epoch } from '../../domain/epoch.ts';
-import type { Grant } from '../../domain/grant.ts';
+import type { Epoch, Grant } from '../../domain/grant.ts';
 import { singleFlight } from '../../lib/promises.ts';
 import { Fault, type FaultCode } from '../../ports/fault.ts';
 import type { ReportProgress } from '../../ports/progress.ts';

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { Cluster, Command, type RedisOptions as IoRedisOptions, Redis } from 'ioredis';
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch } from '../../domain/grant.ts';
 import { withTimeout } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';
 import { createBatcher } from './batch.ts';

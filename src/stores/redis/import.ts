@@ -1,6 +1,5 @@
 import type { DeviceRequest } from '../../domain/device-request.ts';
-import type { Epoch } from '../../domain/epoch.ts';
-import type { Grant } from '../../domain/grant.ts';
+import type { Epoch, Grant } from '../../domain/grant.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { RecordStore, Revocation } from '../../ports/store.ts';
 import type { ExportedRecord } from '../embedded/backup.ts';

@@ -1,6 +1,5 @@
 import { hash, randomBytes } from 'node:crypto';
-import type { Epoch } from '../../domain/epoch.ts';
-import type { Grant } from '../../domain/grant.ts';
+import type { Epoch, Grant } from '../../domain/grant.ts';
 import { type GrantPage, type GrantQuery, matchesQuery } from '../../ports/grant-index.ts';
 import type { RecordAuthenticator, RecordKind, RecordLocation } from '../../ports/record-authenticator.ts';
 import { KEEP_FOREVER, type RecordStore, type Version } from '../../ports/store.ts';

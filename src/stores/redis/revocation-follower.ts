@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch } from '../../domain/grant.ts';
 import { Fault } from '../../ports/fault.ts';
 import { MAX_SKEW_SECONDS } from '../../ports/store.ts';
 import { isGrantKey, type KeyedEntry, type RevocationView } from '../revocation-rules.ts';

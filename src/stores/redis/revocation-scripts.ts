@@ -1,4 +1,4 @@
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch } from '../../domain/grant.ts';
 import { unreadableFault } from '../record-format.ts';
 import { isGrantKey, type KeyedEntry } from '../revocation-rules.ts';
 import { chunk } from './batch.ts';

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch } from '../../domain/grant.ts';
 import { largest } from '../../lib/extremes.ts';
 import { singleFlight } from '../../lib/promises.ts';
 import { Fault } from '../../ports/fault.ts';

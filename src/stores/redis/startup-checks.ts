@@ -1,4 +1,4 @@
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch } from '../../domain/grant.ts';
 import { compareVersions } from '../../lib/compare-versions.ts';
 import { ProblemsError } from '../../lib/problems-error.ts';
 import { Fault } from '../../ports/fault.ts';

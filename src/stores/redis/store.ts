@@ -1,7 +1,6 @@
 import type { RedisOptions as IoRedisOptions } from 'ioredis';
 import type { DeviceRequest } from '../../domain/device-request.ts';
-import type { Epoch } from '../../domain/epoch.ts';
-import type { Grant } from '../../domain/grant.ts';
+import type { Epoch, Grant } from '../../domain/grant.ts';
 import { Fault } from '../../ports/fault.ts';
 import type { RecordAuthenticator, RecordKind } from '../../ports/record-authenticator.ts';
 import {

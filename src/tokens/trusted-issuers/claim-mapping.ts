@@ -1,5 +1,5 @@
-import { createProfile, type Profile } from '../../domain/profile.ts';
 import { type Scope, unionScopes } from '../../domain/scope.ts';
+import { createProfile, type Profile } from '../../domain/user.ts';
 import { omitUndefined } from '../../lib/omit-undefined.ts';
 import { isJsonObject, type Json, type JsonObject } from '../../lib/strict-json.ts';
 

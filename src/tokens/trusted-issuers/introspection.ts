@@ -1,7 +1,6 @@
 import { hash } from 'node:crypto';
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch, VerifiedToken } from '../../domain/grant.ts';
 import type { RejectedToken } from '../../domain/token-rejection.ts';
-import type { VerifiedToken } from '../../domain/verified-token.ts';
 import { IDENTITY_ENCODING, readResponseText } from '../../http/read-response.ts';
 import { createBoundedCache } from '../../lib/bounded-cache.ts';
 import { flattenString } from '../../lib/flat-string.ts';

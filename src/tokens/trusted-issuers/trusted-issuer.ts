@@ -1,11 +1,10 @@
 import { hash } from 'node:crypto';
 import { JOSEError } from 'jose/errors';
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch, VerifiedToken } from '../../domain/grant.ts';
 import { type RejectedToken, type RejectionFault, reject, rejectAuthentic } from '../../domain/token-rejection.ts';
-import type { VerifiedToken } from '../../domain/verified-token.ts';
 import { omitUndefined } from '../../lib/omit-undefined.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
-import { type ClaimRules, findClaimFault, readConfirmation } from '../claims.ts';
+import { type ClaimRules, findClaimFault, readConfirmation } from '../access-token.ts';
 import { type DecodedToken, decodeToken, isSignatureAlgorithm, type SignatureAlgorithm } from '../jwt.ts';
 import { isOpaqueToken } from '../opaque-token.ts';
 import {

@@ -1,6 +1,5 @@
-import type { Epoch } from '../../domain/epoch.ts';
+import type { Epoch, VerifiedToken } from '../../domain/grant.ts';
 import { type RejectedToken, reject } from '../../domain/token-rejection.ts';
-import type { VerifiedToken } from '../../domain/verified-token.ts';
 import type { Json, JsonObject } from '../../lib/strict-json.ts';
 import { type DecodedToken, decodeToken } from '../jwt.ts';
 import { createTokenCache, TOKEN_CACHE_SIZE } from '../token-cache.ts';

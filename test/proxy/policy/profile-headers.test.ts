@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { Profile } from '../../../src/domain/profile.ts';
+import type { Profile } from '../../../src/domain/user.ts';
 import { bearer, type ProxyHarness, RULES, startProxyHarness } from '../../support/proxy-harness.ts';
 import { rawRequest } from '../../support/raw-client.ts';
 import { headerValues, type RecordingUpstream, startRecordingUpstream } from '../../support/recording-upstream.ts';

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'vitest';
-import type { VerifiedToken } from '../../../src/domain/verified-token.ts';
+import type { VerifiedToken } from '../../../src/domain/grant.ts';
 import { createScopeMapping } from '../../../src/tokens/trusted-issuers/claim-mapping.ts';
 import { IssuerKeys } from '../../../src/tokens/trusted-issuers/issuer-keys.ts';
 import { parseKeySet } from '../../../src/tokens/trusted-issuers/key-set.ts';

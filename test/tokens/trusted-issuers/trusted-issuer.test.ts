@@ -1,8 +1,8 @@
 import { createHmac, createPublicKey } from 'node:crypto';
 import { CompactSign } from 'jose';
 import { describe, expect, test } from 'vitest';
+import { findTokenFault, type VerifiedToken } from '../../../src/domain/grant.ts';
 import { formatScope } from '../../../src/domain/scope.ts';
-import { findTokenFault, type VerifiedToken } from '../../../src/domain/verified-token.ts';
 import { createScopeMapping } from '../../../src/tokens/trusted-issuers/claim-mapping.ts';
 import type { IssuerKeys } from '../../../src/tokens/trusted-issuers/issuer-keys.ts';
 import {
