@@ -26,7 +26,7 @@ const FRAMES_PER_REQUEST = 64;
 const MAX_FRAMES = 1_000;
 const MAX_STREAMS = 32;
 
-/** Splits what a client sends into frames (RFC 9113 §4), after the connection preface (§3.4). */
+/** Splits what a peer sends into frames (RFC 9113 §4), after the connection preface of a client (§3.4). */
 export class FrameReader {
   readonly #handler: FrameHandler;
   readonly #turns: Turns;
@@ -41,9 +41,11 @@ export class FrameReader {
   /** The rest of what has arrived is processed in a later turn. */
   isTurnAwaited = false;
 
-  constructor(handler: FrameHandler, turns: Turns) {
+  /** `peer`: a server does not send the preface. */
+  constructor(handler: FrameHandler, turns: Turns, peer: 'client' | 'server' = 'client') {
     this.#handler = handler;
     this.#turns = turns;
+    if (peer === 'server') this.#awaited = 'settings';
   }
 
   /** A stream was begun: it costs more than other frames. */

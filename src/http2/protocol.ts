@@ -54,3 +54,11 @@ export const MAX_FRAME_SIZE = 16_384;
 export const DEFAULT_WINDOW = 65_535;
 export const MAX_WINDOW = 0x7fffffff;
 export const MAX_STREAM_ID = 0x7fffffff;
+
+/** Returns undefined if the padding is longer than the frame (RFC 9113 §6.1). */
+export function getPadding(flags: number, bytes: Buffer, start: number, end: number): number | undefined {
+  if ((flags & Flag.padded) === 0) return 0;
+  if (end === start) return undefined;
+  const padding = bytes[start] as number;
+  return padding < end - start ? padding : undefined;
+}

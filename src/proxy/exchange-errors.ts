@@ -62,13 +62,15 @@ const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT'
 /**
  * A request may be sent once more when the upstream closed an idle connection just when it was used again (RFC 9112 §9.3.1),
  * or when no connection could be established and another target is available. Requests with a body are not retried: it is
- * read only once.
+ * read only once. A request that an HTTP/2 upstream declares as not processed is sent again with any method (RFC 9113 §8.7), if its
+ * body arrived completely.
  */
 export function mayRetry(
   { method, content, body }: ForwardRequest,
-  { isIdleClose, isUnreached }: UpstreamError,
+  { isIdleClose, isUnreached, isUnprocessed }: UpstreamError,
   hasOtherTarget: () => boolean,
 ): boolean {
+  if (isUnprocessed) return body === undefined;
   if (content !== undefined || body !== undefined || !IDEMPOTENT.has(method)) return false;
   return isIdleClose || (isUnreached && hasOtherTarget());
 }

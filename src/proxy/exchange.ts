@@ -226,14 +226,16 @@ export class Exchange
   /** How long the body takes to arrive depends on the client. */
   #bufferBody(body: RequestBody): void {
     const { method, shareKey } = this.#request;
-    const { bodyRate, bodyBuffer } = this.#upstream;
+    const { bodyRate, bodyBuffer, isMultiplexed } = this.#upstream;
     this.#stage = 'buffering';
     this.#hasWaited = true;
     this.#pace = new BodyDeadline();
     this.#pace.start(bodyRate);
     this.deadline = this.#isStream(body) ? performance.now() + STREAM_BUFFER_MS : this.#pace.deadline;
     const refuse = (): void => this.#guard(() => this.#fail(new BodyError('no_memory')));
-    body.start(this, createBodyBuffer(method, bodyBuffer, shareKey, refuse));
+    // A stream costs no connection while its body arrives.
+    const buffer = isMultiplexed ? undefined : createBodyBuffer(method, bodyBuffer, shareKey, refuse);
+    body.start(this, buffer);
   }
 
   /** A body of unknown length may be a stream that is meant to be forwarded as it arrives. */

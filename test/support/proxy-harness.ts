@@ -93,6 +93,7 @@ export type TestUpstreamSettings = Partial<Omit<UpstreamSettings, 'timeouts'>> &
 /** With the defaults of the configuration for what is omitted. */
 const createUpstreamSettings = ({ timeouts, ...settings }: TestUpstreamSettings): UpstreamSettings => ({
   targets: [],
+  protocol: 'http1',
   timeouts: { connect: 1, headers: 5, idle: 5, events: 3_600, body: 3_600, websocket: 300, ...timeouts },
   bodyBuffer: 65_536,
   connections: 8,

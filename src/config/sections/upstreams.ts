@@ -31,6 +31,9 @@ export const upstreamSection = (path: PathSchema) =>
       audience: optional(audience).describe(
         'Only tokens for one of these audiences, on every route to this upstream that sets no other.',
       ),
+      protocol: choice(['http1', 'http2']).describe(
+        'Protocol of requests to the upstream. `http2`: over TLS with ALPN, and over plain TCP with prior knowledge; gRPC needs it. WebSockets always use HTTP/1.1.',
+      ),
       timeouts: group({
         connect: duration.prefault('2s').describe('Time limit for connecting.'),
         headers: duration.prefault('30s').describe('Time limit until the response head.'),

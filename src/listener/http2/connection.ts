@@ -10,6 +10,7 @@ import {
   ErrorCode,
   Flag,
   FrameType,
+  getPadding,
   MAX_FRAME_SIZE,
   MAX_STREAM_ID,
   MAX_WINDOW,
@@ -865,14 +866,6 @@ export class Http2Connection implements DeadlineEntry, FrameHandler {
     this.#windowUpdatesLeft += WINDOW_UPDATES.perDataFrame;
     this.writer.data(streamId, flags, bytes, start, end);
   }
-}
-
-/** Returns undefined if the padding is longer than the frame (RFC 9113 §6.1). */
-function getPadding(flags: number, bytes: Buffer, start: number, end: number): number | undefined {
-  if ((flags & Flag.padded) === 0) return 0;
-  if (end === start) return undefined;
-  const padding = bytes[start] as number;
-  return padding < end - start ? padding : undefined;
 }
 
 /** Destroys the socket unless it closes first. */

@@ -36,12 +36,19 @@ export class UpstreamError extends Error {
   readonly isUnreached: boolean;
   /** The upstream closed a connection that it had kept open, without a byte of a response. */
   readonly isIdleClose: boolean;
+  /** The upstream has declared that it has not processed the request (RFC 9113 §8.7). */
+  readonly isUnprocessed: boolean;
 
-  constructor(message: string, code: string, options: { isUnreached?: boolean; isIdleClose?: boolean } = {}) {
+  constructor(
+    message: string,
+    code: string,
+    options: { isUnreached?: boolean; isIdleClose?: boolean; isUnprocessed?: boolean } = {},
+  ) {
     super(message);
     this.code = code;
     this.isUnreached = options.isUnreached ?? false;
     this.isIdleClose = options.isIdleClose ?? false;
+    this.isUnprocessed = options.isUnprocessed ?? false;
   }
 
   get isTimeout(): boolean {

@@ -19,6 +19,13 @@ export function recognizeProtocol(bytes: Buffer): string | undefined {
   return undefined;
 }
 
+/** The beginning of what an HTTP/2 upstream sends; undefined if it may be HTTP/2. */
+export function recognizeHttp1(bytes: Buffer): string | undefined {
+  if (/^HTTP\/1\.[01] /.test(bytes.toString('latin1', 0, 9)))
+    return 'the upstream responded with HTTP/1.1; remove `protocol: http2` from its settings, or use a port for HTTP/2';
+  return bytes[0] === 0 ? undefined : recognizeProtocol(bytes);
+}
+
 const ADVICE: readonly (readonly [error: RegExp, advice: string])[] = [
   [
     /wrong version number|packet length too long/i,

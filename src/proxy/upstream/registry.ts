@@ -6,6 +6,7 @@ import type { BodyRateLimits } from '../body-deadline.ts';
 import { ConnectionPool } from './connection-pool.ts';
 import { Slots } from './connection-slots.ts';
 import { watchHealth } from './health.ts';
+import { Http2Pool } from './http2/pool.ts';
 import type { UpstreamPool } from './stream.ts';
 import { type Target, Targets, type UpstreamSettings } from './targets.ts';
 import { createUpstreamSecureContext, readUpstreamTlsFiles, type UpstreamTlsFiles } from './tls-files.ts';
@@ -20,6 +21,8 @@ export class Upstream {
   readonly bodyRate: BodyRateLimits;
   readonly bodyBuffer: number;
   readonly targets: Targets;
+  /** A connection carries many exchanges. */
+  readonly isMultiplexed: boolean;
   /** Deadlines of all exchanges with this upstream. */
   readonly deadlines = createDeadlines();
   readonly #slots: readonly Slots[];
@@ -33,10 +36,12 @@ export class Upstream {
     this.bodyRate = { idle: timeouts.idle, body: timeouts.body, minRate };
     this.bodyBuffer = settings.bodyBuffer;
     this.targets = targets;
+    this.isMultiplexed = settings.protocol === 'http2';
     this.#slots = targets.all.map((target) => new Slots(target, settings));
-    this.#pools = targets.all.map(
-      ({ url, index }) =>
-        new ConnectionPool(url, { serverName, secureContext }, connections, () => this.#slots[index]?.release()),
+    this.#pools = targets.all.map(({ url, index }) =>
+      this.isMultiplexed
+        ? new Http2Pool(url, { serverName, secureContext })
+        : new ConnectionPool(url, { serverName, secureContext }, connections, () => this.#slots[index]?.release()),
     );
     this.#health = settings.health && watchHealth(targets, settings.health, { serverName, tlsFiles });
   }
