@@ -144,9 +144,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if codings != ['chunked']: raise ValueError('coding')
             while True:
                 size = int(self.rfile.readline().split(b';')[0], 16)
+                if size == 0:
+                    http.client.parse_headers(self.rfile)
+                    break
                 self.rfile.read(size)
                 if self.rfile.readline() != b'\\r\\n': raise ValueError('chunk')
-                if size == 0: break
         elif lengths:
             self.rfile.read(int(lengths[0]))
         requests.write(f"{self.command} {self.path} {self.headers.get('X-Request-Id')}\\n")
