@@ -34,6 +34,11 @@ export interface HeaderBlock {
   writeTo(out: Buffer, at: number): number;
 }
 
+export const toHeaderBlock = (block: Buffer): HeaderBlock => ({
+  maxSize: block.length,
+  writeTo: (out, at) => at + block.copy(out, at),
+});
+
 let waiting: FrameWriter[] = [];
 /** Bytes in full buffers of all connections, until they are sent. */
 let setAsideBytes = 0;

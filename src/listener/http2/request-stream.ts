@@ -8,7 +8,7 @@ import type {
 } from '../../http/downstream.ts';
 import type { Reply } from '../../http/reply.ts';
 import { RequestHead } from '../../http/request-head.ts';
-import type { HeaderBlock } from '../../http2/frame-writer.ts';
+import { type HeaderBlock, toHeaderBlock } from '../../http2/frame-writer.ts';
 import {
   encodeFieldName,
   encodeResponseFields,
@@ -37,11 +37,6 @@ const REQUEST_ID_NAME = encodeFieldName('x-request-id');
 const DATE_NAME = encodeFieldName('date');
 const CONTINUE = encodeResponseFields(100, []);
 const NO_FIELDS: readonly string[] = [];
-
-const toHeaderBlock = (block: Buffer): HeaderBlock => ({
-  maxSize: block.length,
-  writeTo: (out, at) => at + block.copy(out, at),
-});
 
 interface RequestStreamOptions {
   readonly headCache: HeadCache;

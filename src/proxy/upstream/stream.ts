@@ -7,6 +7,8 @@ export interface UpstreamRequest {
   readonly path: string;
   /** The lines of its header section, without `Host`, `Connection` and the framing. */
   readonly fields: string;
+  /** The client accepts trailers (`TE: trailers`). */
+  readonly acceptsTrailers: boolean;
 }
 
 /**

@@ -355,7 +355,7 @@ describe('an incomplete body', () => {
       false,
       performance.now(),
     );
-    connection.sendHead({ method: 'POST', path: '/', fields: '' }, body.framing);
+    connection.sendHead({ method: 'POST', path: '/', fields: '', acceptsTrailers: false }, body.framing);
     body.begin(connection);
     for (const part of parts) body.push(Buffer.from(part));
     body.end();

@@ -49,7 +49,7 @@ async function startTlsPool(response: string, notAfter?: Date): Promise<TlsPool>
 async function send(connection: UpstreamConnection, more: Partial<ResponseHandler> = {}): Promise<boolean> {
   const ended = Promise.withResolvers<boolean>();
   const handler: ResponseHandler = {
-    onConnected: () => connection.send({ method: 'GET', path: '/', fields: '' }, '', undefined),
+    onConnected: () => connection.send({ method: 'GET', path: '/', fields: '', acceptsTrailers: false }, '', undefined),
     onDrain() {},
     onHead() {},
     onData: () => true,

@@ -21,7 +21,12 @@ export class RequestBlock implements HeaderBlock {
   readonly #values: string[] = [];
 
   /** `framing`: the line with the length of the body, or nothing. */
-  constructor(scheme: 'http' | 'https', authority: string, { method, path, fields }: UpstreamRequest, framing: string) {
+  constructor(
+    scheme: 'http' | 'https',
+    authority: string,
+    { method, path, fields, acceptsTrailers }: UpstreamRequest,
+    framing: string,
+  ) {
     this.#pseudoFields = [
       [':method', method],
       [':scheme', scheme],
@@ -30,6 +35,8 @@ export class RequestBlock implements HeaderBlock {
     ];
     this.#addLines(fields);
     this.#addLines(framing);
+    // RFC 9113 §8.2.2. gRPC requires it.
+    if (acceptsTrailers) this.#addLines('te: trailers\r\n');
     let size = 0;
     for (const [name, value] of this.#pseudoFields) size += getMaxFieldBytes(name, value);
     for (const [index, name] of this.#names.entries())

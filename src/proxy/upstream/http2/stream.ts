@@ -1,4 +1,6 @@
 import { ByteQueue } from '../../../http2/byte-queue.ts';
+import { type HeaderBlock, toHeaderBlock } from '../../../http2/frame-writer.ts';
+import { encodeTrailers } from '../../../http2/hpack-encoder.ts';
 import { DEFAULT_WINDOW, ErrorCode, Flag, MAX_FRAME_SIZE } from '../../../http2/protocol.ts';
 import { type ResponseHandler, UpstreamError } from '../connection.ts';
 import type { UpstreamRequest, UpstreamStream } from '../stream.ts';
@@ -35,6 +37,9 @@ export class Http2UpstreamStream implements UpstreamStream {
   /** Written, and not sent. */
   readonly #unsent = new ByteQueue();
   #endsAfterUnsent = false;
+  /** They end the request. */
+  #requestTrailers: HeaderBlock | undefined = undefined;
+  #responseTrailers: readonly string[] | undefined = undefined;
   #isClosed = false;
 
   constructor(connection: Http2UpstreamConnection) {
@@ -102,14 +107,16 @@ export class Http2UpstreamStream implements UpstreamStream {
     return this.write(part, false);
   }
 
-  endChunks(): void {
+  endChunks(trailers?: readonly string[]): void {
     if (this.#isClosed || this.#isOutputEnded) return;
+    this.#requestTrailers = trailers && toHeaderBlock(encodeTrailers(trailers));
     if (this.#unsent.length > 0) this.#endsAfterUnsent = true;
     else this.#end();
   }
 
   #end(): void {
-    this.#connection.writer.endStream(this.id);
+    if (this.#requestTrailers === undefined) this.#connection.writer.endStream(this.id);
+    else this.#connection.writer.headers(this.id, true, this.#requestTrailers);
     this.#isOutputEnded = true;
   }
 
@@ -137,9 +144,12 @@ export class Http2UpstreamStream implements UpstreamStream {
   /** Sends one frame of what is waiting. */
   sendUnsent(): void {
     const part = this.#unsent.first.subarray(0, MAX_FRAME_SIZE);
-    const sent = this.#sendData(part, this.#endsAfterUnsent && part.length === this.#unsent.length);
+    const endsHere = this.#endsAfterUnsent && this.#requestTrailers === undefined;
+    const sent = this.#sendData(part, endsHere && part.length === this.#unsent.length);
     if (sent > 0) this.#unsent.consume(sent);
-    if (this.#unsent.length === 0) this.#call((handler) => handler.onDrain());
+    if (this.#unsent.length > 0) return;
+    if (this.#endsAfterUnsent && !this.#isOutputEnded) this.#end();
+    this.#call((handler) => handler.onDrain());
   }
 
   pause(): void {
@@ -187,6 +197,7 @@ export class Http2UpstreamStream implements UpstreamStream {
     if (!isEnd || section.status !== 0)
       return this.#fail('a second header section that is not the end of the response');
     if ((this.#bodyLeft ?? 0) > 0) return this.#fail('a response that ends before its Content-Length');
+    this.#responseTrailers = section.list;
     this.#endInput();
   }
 
@@ -248,7 +259,7 @@ export class Http2UpstreamStream implements UpstreamStream {
     this.#connection.countResponse();
     // RFC 9113 §8.1: the rest of the request is not needed.
     this.#close(ErrorCode.noError);
-    this.#guard(handler, () => handler?.onEnd(false));
+    this.#guard(handler, () => handler?.onEnd(false, this.#responseTrailers));
   }
 
   /** Everything that was read at once has been reported. */
