@@ -9,7 +9,7 @@ const LAYERS = [
   ['ports'],
   ['lib'],
   ['http', 'observability'],
-  ['x509', 'http2'],
+  ['x509', 'http2', 'grpc'],
   ['tokens', 'identity'],
   ['grants', 'config', 'stores', 'listener'],
   ['authsvc', 'oauth', 'pages', 'proxy', 'admin', 'client'],

@@ -5,8 +5,8 @@ import { DISCLOSED_FAULTS, REJECTION_FAULTS } from '../src/domain/token-rejectio
 import { describeRefusal, type ErrorTable } from '../src/http/error-table.ts';
 import * as OAUTH from '../src/oauth/error-tables.ts';
 import type { FaultCode } from '../src/ports/fault.ts';
-import { getForwardAuthStatus } from '../src/proxy/policy/forward-auth.ts';
 import { getErrorResponse, getLogReason, type ProxyRefusal } from '../src/proxy/policy/refusals.ts';
+import { getForwardAuthStatus } from '../src/proxy/policy/request-check.ts';
 
 /** Each reason with example details. */
 const EXAMPLES: { readonly [R in RefusalReason]: Omit<RefusalOf<R>, 'reason'> } = {

@@ -80,6 +80,9 @@ export interface RequestNotes extends Partial<Mutable<TransferStats>> {
   transfer?: TransferStats;
   /** Method and path of the request that another gateway asks about. */
   original?: string;
+  /** Its id and the address of its client, where they are not those of the request that asks. */
+  originalId?: string;
+  originalAddress?: string;
 }
 
 export interface RequestOutcome {

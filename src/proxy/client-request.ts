@@ -19,7 +19,6 @@ import { Exchange, type ExchangeOwner, type ForwardRequest } from './exchange.ts
 import { type AccessDecision, type AccessRequest, authorize, findRule, noteDecision } from './policy/authorize.ts';
 import { getCorsFields, getOriginHeader, type Preflight, readPreflight } from './policy/cors.ts';
 import { readPresentedProof } from './policy/credentials.ts';
-import { getForwardAuthStatus } from './policy/forward-auth.ts';
 import {
   AMBIGUOUS_CERTIFICATE,
   createRefusalReply,
@@ -30,6 +29,7 @@ import {
   refuseUndecided,
   SUPPORTED_METHODS,
 } from './policy/refusals.ts';
+import { getForwardAuthStatus } from './policy/request-check.ts';
 import { selectRootPage } from './policy/root-page.ts';
 import { type AllowedRequest, getUpstreamPath } from './policy/upstream-rewriter.ts';
 import { RequestBody } from './request-body.ts';

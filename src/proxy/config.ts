@@ -20,6 +20,8 @@ export type EndStreams = 'all' | 'upgrades-and-events' | 'none';
 /** What the client certificate of a request is read from. */
 export type CertificateContext = Pick<RequestContext, 'peer' | 'sourceUnknown' | 'certificate'> & {
   readonly request: { readonly rawHeaders: readonly string[] };
+  /** A gateway that asks over gRPC sends the certificate of its client here: PEM, percent-encoded. */
+  readonly sourceCertificate?: string | undefined;
 };
 
 /** May a request name this host? */

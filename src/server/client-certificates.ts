@@ -31,6 +31,8 @@ interface CertificateVerdict extends ClientCertificate {
 
 const MAX_HEADER_VALUES = 1_000;
 const MAX_PEERS = 1_000;
+/** Envoy writes the certificate of its client like nginx. */
+const SOURCE_CERTIFICATE_FORMAT: ForwardedHeader = 'x-ssl-client-cert';
 
 export type ClientCertificates = ReturnType<typeof createClientCertificates>;
 
@@ -56,17 +58,30 @@ export function createClientCertificates(options: ClientCertificatesOptions) {
     if (isListed === undefined) frontProxies.set(peer, (isListed = forwardedFrom.includes(peer)));
     return isListed;
   };
-  const readForwarded = ({ request }: CertificateContext): CertificateVerdict | undefined => {
-    if (header === undefined) return undefined;
-    const field = findForwardedField(request.rawHeaders, header);
-    if (field.kind !== 'found') return undefined;
-    let cached = headerVerdicts.get(field.value);
+  const parseCached = (format: ForwardedHeader, value: string): CertificateVerdict | undefined => {
+    const key = `${format}: ${value}`;
+    let cached = headerVerdicts.get(key);
     if (cached === undefined) {
-      const der = parseForwardedCertificate(header, field.value);
+      const der = parseForwardedCertificate(format, value);
       cached = der === undefined ? 'ambiguous' : getVerdict(der);
-      headerVerdicts.set(field.value, cached);
+      headerVerdicts.set(key, cached);
     }
     return cached === 'ambiguous' ? undefined : cached;
+  };
+  const readForwarded = ({ request, sourceCertificate }: CertificateContext): CertificateVerdict | undefined => {
+    if (sourceCertificate !== undefined) return parseCached(SOURCE_CERTIFICATE_FORMAT, sourceCertificate);
+    if (header === undefined) return undefined;
+    const field = findForwardedField(request.rawHeaders, header);
+    return field.kind === 'found' ? parseCached(header, field.value) : undefined;
+  };
+  /** Is the header repeated or spelled differently, or does it contradict what the gateway itself says about its client? */
+  const isContradictory = ({ request, sourceCertificate }: CertificateContext): boolean => {
+    if (header === undefined) return false;
+    const field = findForwardedField(request.rawHeaders, header);
+    if (field.kind !== 'found') return field.kind === 'ambiguous';
+    if (sourceCertificate === undefined) return false;
+    const source = parseCached(SOURCE_CERTIFICATE_FORMAT, sourceCertificate);
+    return source === undefined || source.fingerprint !== parseCached(header, field.value)?.fingerprint;
   };
   const revalidate = (certificate: ClientCertificate): CertificateVerdict | Promise<CertificateVerdict> => {
     const verdict = getVerdict(certificate.der);
@@ -118,10 +133,8 @@ export function createClientCertificates(options: ClientCertificatesOptions) {
         throw error;
       }
     },
-    /** Does a front proxy send the certificate header twice, or in another spelling? */
+    /** Does a front proxy send the certificate header twice, in another spelling, or besides another certificate? */
     isAmbiguous: (context: CertificateContext): boolean =>
-      header !== undefined &&
-      isFromFrontProxy(context) &&
-      findForwardedField(context.request.rawHeaders, header).kind === 'ambiguous',
+      header !== undefined && isFromFrontProxy(context) && isContradictory(context),
   };
 }

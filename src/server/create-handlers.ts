@@ -8,7 +8,9 @@ import { createRootPage } from '../pages/root-page.ts';
 import { createPages } from '../pages/router.ts';
 import { sessionCookieName } from '../pages/session.ts';
 import type { PolicyContext } from '../proxy/policy/authorize.ts';
+import { ExtAuthz } from '../proxy/policy/ext-authz.ts';
 import { ForwardAuth } from '../proxy/policy/forward-auth.ts';
+import { RequestCheck } from '../proxy/policy/request-check.ts';
 import { type ProxyDeps, ReverseProxy } from '../proxy/proxy.ts';
 import { createAssertionSigner } from '../tokens/assertion.ts';
 import { createTokenIssuer } from '../tokens/issuer.ts';
@@ -228,22 +230,43 @@ function buildResourceMetadata(settings: Settings): ProxyDeps['resourceMetadata'
   };
 }
 
-export function createForwardAuthEndpoint(
+export function createRequestCheck(
   { settings, processState: { now, log }, certificates, quotas }: BuildContext,
   { policy, resourceMetadata }: ReverseProxy,
-): ForwardAuth {
+): RequestCheck {
   const servicePaths = new ServicePaths(settings);
-  return new ForwardAuth({
+  return new RequestCheck({
     policy,
-    headers: buildHeaderSettings(settings),
     isTrustedPeer: settings.trustedProxies.includes,
     // The certificate of the connection is the front proxy's own; its client's is only in the header.
     getCertificate: (context) => certificates.validate(certificates.getForwarded(context)),
     isCertificateAmbiguous: certificates.isAmbiguous,
     isServicePath: (path) => servicePaths.includes(path),
+    maxTargetLength: settings.limits.url,
     resourceMetadata,
     quotas,
     now,
     log,
   });
 }
+
+export const createForwardAuthEndpoint = ({ settings }: BuildContext, check: RequestCheck): ForwardAuth =>
+  new ForwardAuth(check, buildHeaderSettings(settings));
+
+export const createExtAuthzEndpoint = (
+  { settings }: BuildContext,
+  check: RequestCheck,
+  { config }: ReverseProxy,
+): ExtAuthz =>
+  new ExtAuthz({
+    check,
+    headers: buildHeaderSettings(settings),
+    headerRules: config.headers,
+    trustedProxies: settings.trustedProxies,
+    // Target and host occur twice in it.
+    maxMessageBytes: 2 * settings.limits.headers + MAX_ATTRIBUTES_BYTES,
+    bodyTimeout: settings.limits.headerTimeout,
+  });
+
+/** Of a `CheckRequest`, besides the header section: the certificate, and metadata, which is not used. */
+const MAX_ATTRIBUTES_BYTES = 32_768;

@@ -68,10 +68,10 @@ function countUpstream(counts: UpstreamMetrics, { status, upstreamSeconds, reaso
 function fillRecord(record: RequestRecord, context: CompletedRequest, outcome: RequestOutcome): void {
   const { notes } = context;
   const { transfer = notes } = notes;
-  record.id = context.id;
+  record.id = notes.originalId ?? context.id;
   record.traceparent = notes.trace;
   record.parentSpan = notes.parentSpan;
-  record.clientAddress = context.clientAddress;
+  record.clientAddress = notes.originalAddress ?? context.clientAddress;
   record.method = context.request.method;
   record.url = context.request.url;
   record.status = outcome.status;

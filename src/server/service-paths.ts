@@ -1,6 +1,7 @@
 import type { Settings } from '../config/schema.ts';
 import { compileRules, normalizeHost } from '../domain/rule-matcher.ts';
 import type { ExplainContext } from '../proxy/policy/explain.ts';
+import { EXT_AUTHZ_PATH } from '../proxy/policy/ext-authz.ts';
 import { RESOURCE_METADATA_PATH } from '../proxy/policy/resource-metadata.ts';
 import { createHostMatcher, createOwnAuthorityCheck, createServedHosts } from '../proxy/policy/served-hosts.ts';
 import { buildRules } from './build-from-settings.ts';
@@ -32,9 +33,15 @@ export class ServicePaths {
   readonly #forwardAuth: RegExp;
 
   readonly #servesResourceMetadata: boolean;
+  readonly #servesExtAuthz: boolean;
 
-  constructor({ service, resourceMetadata }: Pick<Settings, 'service' | 'resourceMetadata'>) {
+  constructor({
+    service,
+    resourceMetadata,
+    trustedProxies,
+  }: Pick<Settings, 'service' | 'resourceMetadata' | 'trustedProxies'>) {
     this.#servesResourceMetadata = resourceMetadata.enabled;
+    this.#servesExtAuthz = trustedProxies.hasEntries;
     this.#prefixes = service.paths.map((path) => path.toLowerCase());
     this.#forwardAuth = new RegExp(`^(?:${service.paths.join('|')})/check(?=[/?]|$)`, 'i');
   }
@@ -69,7 +76,8 @@ export class ServicePaths {
     return (
       this.parse(path) !== undefined ||
       this.matchMetadata(path) !== undefined ||
-      this.matchResourceMetadata(path) !== undefined
+      this.matchResourceMetadata(path) !== undefined ||
+      this.isExtAuthz(path)
     );
   }
 
@@ -79,7 +87,13 @@ export class ServicePaths {
    */
   mayInclude(url: string): boolean {
     if (!url.startsWith('/') || url.includes('%') || startsWithIgnoringCase(url, WELL_KNOWN)) return true;
+    if (this.isExtAuthz(url)) return true;
     return this.#prefixes.some((prefix) => startsWithIgnoringCase(url, prefix));
+  }
+
+  /** Does Envoy ask about a request? Without `trustedProxies`, no one may, and the path is an ordinary one. */
+  isExtAuthz(url: string): boolean {
+    return this.#servesExtAuthz && url === EXT_AUTHZ_PATH;
   }
 
   /**
@@ -112,6 +126,6 @@ export function createExplainContext(settings: Settings): ExplainContext {
     unlistedHosts: hosts.others,
     isServicePath: (path) => paths.includes(path),
     isPagePath: (path) => /^\/device(?:\/|$)/.test(paths.parse(path) ?? ''),
-    isForwardAuthPath: (url) => paths.matchForwardAuth(url) !== undefined,
+    isForwardAuthPath: (url) => paths.matchForwardAuth(url) !== undefined || paths.isExtAuthz(url),
   };
 }

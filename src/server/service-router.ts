@@ -21,8 +21,10 @@ import type { ReverseProxy } from '../proxy/proxy.ts';
 import {
   type BuildContext,
   createConfirmationPages,
+  createExtAuthzEndpoint,
   createForwardAuthEndpoint,
   createOAuthService,
+  createRequestCheck,
   createTokenApiService,
 } from './create-handlers.ts';
 import { getPagesOrigin, ServicePaths } from './service-paths.ts';
@@ -44,13 +46,15 @@ const withFields = (reply: Reply, fields: Readonly<Record<string, string>>): Rep
   headers: { ...fields, ...reply.headers },
 });
 
-/** Serves the token API, the OAuth endpoints, the pages and forward-auth. */
+/** Serves the token API, the OAuth endpoints, the pages, forward-auth and external authorization. */
 export function createServiceRouter(context: BuildContext, proxy: ReverseProxy) {
   const { settings, keyring, processState } = context;
   const service = createTokenApiService(context);
   const oauth = createOAuthService(context, service, proxy);
   const pages = createConfirmationPages(context, service, proxy);
-  const forwardAuth = createForwardAuthEndpoint(context, proxy);
+  const check = createRequestCheck(context, proxy);
+  const forwardAuth = createForwardAuthEndpoint(context, check);
+  const extAuthz = createExtAuthzEndpoint(context, check, proxy);
   const pagesOrigin = getPagesOrigin(settings);
   const paths = new ServicePaths(settings);
   const openApi = serializeOpenApi(settings.publicUrl, service.path);
@@ -118,6 +122,7 @@ export function createServiceRouter(context: BuildContext, proxy: ReverseProxy) 
       if (!paths.mayInclude(url)) return undefined;
       const forwardAuthPath = paths.matchForwardAuth(url);
       if (forwardAuthPath !== undefined) return forwardAuth.handle(context, forwardAuthPath);
+      if (paths.isExtAuthz(url)) return extAuthz.handle(context);
       const target = readServiceTarget(proxy, context);
       if (target === undefined) return undefined;
       const { path, host } = target;

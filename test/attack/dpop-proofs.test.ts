@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { SignJWT, UnsecuredJWT } from 'jose';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createDpopKey, type DpopKey, type ProofInput, signProof } from '../support/dpop-client.ts';
+import { useExtAuthzClient } from '../support/ext-authz-client.ts';
 import { createForeignKey, formatKeySet, signForeign } from '../support/foreign-issuer.ts';
 import { freezeClock } from '../support/frozen-clock.ts';
 import { createOAuthClient } from '../support/oauth-client.ts';
@@ -147,8 +148,26 @@ const INVALID_PROOF = {
 };
 const INVALID_TOKEN = { status: 401, challenge: expect.stringContaining('error="invalid_token"') };
 
-const SEND = { 'HTTP/1.1': sendOverHttp1, 'HTTP/2': sendOverHttp2, 'forward-auth': sendByForwardAuth };
-const SENDERS = chooseVariants<keyof typeof SEND>(['HTTP/1.1', 'HTTP/2', 'forward-auth'], ['HTTP/1.1']);
+const extAuthz = useExtAuthzClient(() => gateway);
+const sendByExtAuthz: Send = async ({
+  method = 'GET',
+  path = '/files/1',
+  host = 'localhost:8443',
+  authorization,
+  dpop,
+}) => {
+  const headers = { authorization, ...(dpop !== undefined && { dpop }) };
+  const reply = await extAuthz.check({ method, path, host, headers, raw: true });
+  return toReceived(reply.status, reply.headers);
+};
+
+const SEND = {
+  'HTTP/1.1': sendOverHttp1,
+  'HTTP/2': sendOverHttp2,
+  'forward-auth': sendByForwardAuth,
+  ext_authz: sendByExtAuthz,
+};
+const SENDERS = chooseVariants<keyof typeof SEND>(['HTTP/1.1', 'HTTP/2', 'forward-auth', 'ext_authz'], ['HTTP/1.1']);
 
 describe.each(SENDERS)('over %s', (sender) => {
   const send = SEND[sender];

@@ -73,6 +73,17 @@ const EXACT_NAMES = foldFieldNames(['authorization', 'dpop', 'cookie', 'tracepar
 /** What a trusted proxy may say about its client. */
 const TRUSTED_PROXY_FIELDS = new Set(['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host']);
 const REBUILT_FIELDS = foldFieldNames(['host', 'content-length', 'expect']);
+/** What a gateway needs to read and to forward a request. */
+const CONNECTION_FIELDS: ReadonlySet<string> = new Set([
+  'connection',
+  'content-length',
+  'expect',
+  'host',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+]);
 /** Objects treat it as their prototype. */
 const PROTOTYPE_NAME = '__proto__';
 
@@ -101,6 +112,13 @@ export interface RequestHeaders {
   readonly list: string[];
   /** The traceparent among them. */
   readonly trace: string;
+}
+
+interface RequestChanges {
+  /** Names in lower case. */
+  readonly removed: readonly string[];
+  /** The value that replaces that of the client; undefined: it is not replaced. */
+  readonly cookie?: string;
 }
 
 export class HeaderRules {
@@ -173,6 +191,34 @@ export class HeaderRules {
 
   buildResponseTrailers(trailers: readonly string[]): readonly string[] | undefined {
     return filterTrailers(this.buildResponseHeaders(trailers, 200));
+  }
+
+  /** What another gateway must change in a request, so that it forwards what `buildRequestHeaders` would. It has set the framing itself. */
+  getChanges(
+    rawHeaders: readonly string[],
+    { forwardAuthorization, isTrustedPeer }: Pick<ForwardInfo, 'forwardAuthorization' | 'isTrustedPeer'>,
+  ): RequestChanges {
+    const removed: string[] = [];
+    const cookies: string[] = [];
+    let hasOwnCookies = false;
+    for (let at = 0; at < rawHeaders.length; at += 2) {
+      const name = (rawHeaders[at] ?? '').toLowerCase();
+      const value = rawHeaders[at + 1] ?? '';
+      const kind = this.#getRequestFieldKind(name);
+      if (kind === 'cookie') {
+        const rest = removeOwnCookies(value, this.#policy.cookie);
+        hasOwnCookies ||= rest !== value;
+        if (rest !== '') cookies.push(rest);
+      }
+      const isRemoved =
+        (kind === 'dropped' && !CONNECTION_FIELDS.has(name)) ||
+        (kind === 'authorization' && !forwardAuthorization) ||
+        // Gateways write the other two themselves.
+        (kind === 'forwarded' && name === 'x-forwarded-host' && !isTrustedPeer);
+      if (isRemoved) removed.push(name);
+    }
+    if (!hasOwnCookies) return { removed };
+    return cookies.length === 0 ? { removed: [...removed, 'cookie'] } : { removed, cookie: cookies.join('; ') };
   }
 
   /** Without `X-Request-Id`. */

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, beforeEach } from 'vitest';
 import type { SettingsInput } from '../../../src/config/schema.ts';
+import { useExtAuthzClient } from '../../support/ext-authz-client.ts';
 import { withBoundApp } from '../../support/reconfigure.ts';
 import { type Reply, type SettingsChange, startGateway, type TestGateway } from '../../support/test-gateway.ts';
 
@@ -22,8 +23,12 @@ const withGateways: SettingsChange = (settings) => ({
   ],
 });
 
+/** What the tests read of a response. */
+type Checked = Pick<Reply, 'status' | 'headers' | 'text' | 'json'>;
+type SendCheck = (method: string, uri: string, headers: Headers) => Promise<Checked>;
+
 /** The check request that each gateway sends, according to its documentation. */
-const createGateways = (check: Check) => ({
+const createGateways = (check: Check, checkByGrpc: SendCheck) => ({
   nginx: (method: string, uri: string, headers: Headers) =>
     check({
       ...headers,
@@ -65,6 +70,7 @@ const createGateways = (check: Check) => ({
       },
       { path: CHECK + uri, method },
     ),
+  'Envoy, over gRPC': checkByGrpc,
 });
 
 /** A gatehouse to which other gateways send check requests, for the tests of one file. It is usable only inside hooks and tests. */
@@ -94,6 +100,19 @@ export function useForwardAuthGateway(): ForwardAuthGateway {
     gateway.upstream.requests.length = 0;
   });
   const check: Check = (headers, more = {}) => gateway.request({ path: CHECK, ...more, headers });
+  const extAuthz = useExtAuthzClient(() => gateway);
+  const checkByGrpc: SendCheck = async (method, path, headers) => {
+    const { status, text, json, ...reply } = await extAuthz.check({
+      method,
+      path,
+      host: 'localhost:8443',
+      headers: { ...headers, 'x-forwarded-for': '192.0.2.7' },
+    });
+    // A header that is removed is like one that is overwritten with nothing. Responses to gRPC calls are not cached.
+    const removed = Object.fromEntries(reply.removed.map((name) => [name, '']));
+    const caching = { 'cache-control': 'no-store' };
+    return { status, text, json, headers: { ...caching, ...removed, ...reply.responseHeaders, ...reply.headers } };
+  };
   return {
     get gateway() {
       return gateway;
@@ -106,6 +125,6 @@ export function useForwardAuthGateway(): ForwardAuthGateway {
     },
     bearer: (access = token) => ({ authorization: `Bearer ${access}` }),
     check,
-    gateways: createGateways(check),
+    gateways: createGateways(check, checkByGrpc),
   };
 }

@@ -1,0 +1,56 @@
+import type { Reply } from '../http/reply.ts';
+
+/*
+ * Calls with one request message and one response message, over HTTP/2 (gRPC's PROTOCOL-HTTP2). A message is preceded by a flag
+ * for compression and by its length.
+ */
+
+/** Codes of `grpc-status`. */
+export const GRPC_STATUS = {
+  ok: 0,
+  permissionDenied: 7,
+  unimplemented: 12,
+  internal: 13,
+  unauthenticated: 16,
+} as const;
+
+export const MESSAGE_PREFIX_BYTES = 5;
+/** Also `application/grpc+proto`, but not `application/grpc-web`. */
+const CONTENT_TYPE = /^application\/grpc(?:\+proto)?(?:\s*;|$)/i;
+const RESPONSE_CONTENT_TYPE = 'application/grpc';
+
+export const isGrpcContentType = (value: string | undefined): boolean =>
+  value !== undefined && CONTENT_TYPE.test(value);
+
+/** The only message of a request body, or the response to a body that is not valid. */
+export function readMessage(body: Buffer): Buffer | Reply {
+  // gRPC's status codes: a number of messages other than one is UNIMPLEMENTED.
+  if (body.length === 0) return createErrorReply(GRPC_STATUS.unimplemented, 'The request has no message.');
+  if (body.length < MESSAGE_PREFIX_BYTES) return createErrorReply(GRPC_STATUS.internal, 'The message is truncated.');
+  const [flag] = body;
+  if (flag !== 0) return createErrorReply(GRPC_STATUS.unimplemented, 'Compressed messages are not supported.');
+  const end = MESSAGE_PREFIX_BYTES + body.readUInt32BE(1);
+  if (end > body.length) return createErrorReply(GRPC_STATUS.internal, 'The message is truncated.');
+  if (end < body.length) return createErrorReply(GRPC_STATUS.unimplemented, 'The request has more than one message.');
+  return body.subarray(MESSAGE_PREFIX_BYTES);
+}
+
+/** `loggedStatus`: for the log and the metrics. */
+export function createMessageReply(message: Buffer, loggedStatus: number): Reply {
+  const prefix = Buffer.alloc(MESSAGE_PREFIX_BYTES);
+  prefix.writeUInt32BE(message.length, 1);
+  return {
+    status: 200,
+    loggedStatus,
+    headers: { 'content-type': RESPONSE_CONTENT_TYPE },
+    body: Buffer.concat([prefix, message]),
+    trailers: { 'grpc-status': String(GRPC_STATUS.ok) },
+  };
+}
+
+/** A response without a message: its status is in the header section (Trailers-Only). */
+const createErrorReply = (status: number, message: string): Reply => ({
+  status: 200,
+  loggedStatus: 400,
+  headers: { 'content-type': RESPONSE_CONTENT_TYPE, 'grpc-status': String(status), 'grpc-message': message },
+});
