@@ -72,8 +72,11 @@ export const upstreamSection = (path: PathSchema) =>
       }).describe('When one of several targets is ejected. If all are ejected, the least bad one is used.'),
       health: optional(
         z.strictObject({
-          path: text(/^\/[\x21-\x7e]*$/, 'must be a path such as /health').describe(
+          path: optional(text(/^\/[\x21-\x7e]*$/, 'must be a path such as /health')).describe(
             'Requested with GET; any 2xx or 3xx is healthy.',
+          ),
+          grpcService: optional(text(/^[\x21-\x7e]{0,255}$/, 'must be the name of a service')).describe(
+            'Instead of `path`: the service whose status is requested with the gRPC health checking protocol. Empty: the server as a whole. Needs `protocol: http2`.',
           ),
           interval: lifetime.prefault('10s').describe('Interval between checks of a target.'),
           timeout: lifetime.prefault('2s').describe('Time limit for the response.'),
@@ -114,7 +117,11 @@ export const upstreamSection = (path: PathSchema) =>
       ),
     })
     .superRefine(
-      checkWith(({ url, urls, certificate, key }, report) => {
+      checkWith(({ url, urls, certificate, key, protocol, health }, report) => {
+        if (health !== undefined && (health.path === undefined) === (health.grpcService === undefined))
+          report(['health'], 'needs either path or grpcService');
+        if (health?.grpcService !== undefined && protocol !== 'http2')
+          report(['health', 'grpcService'], 'needs protocol: http2');
         if ((certificate === undefined) !== (key === undefined))
           report([key === undefined ? 'certificate' : 'key'], 'needs both certificate and key, or neither');
         if ((url === undefined) === (urls === undefined)) report([], 'needs either url or urls');

@@ -1,4 +1,5 @@
 import type { Client } from 'undici';
+import { isHealthyOverHttp2 } from './http2/health-check.ts';
 import type { Target, Targets, UpstreamSettings } from './targets.ts';
 import { toTlsOptions, type UpstreamTlsFiles } from './tls-files.ts';
 
@@ -8,7 +9,8 @@ const UNHEALTHY_CHECKS = 3;
 
 type HealthCheckSettings = NonNullable<UpstreamSettings['health']>;
 
-interface HealthTls {
+interface HealthConnection {
+  readonly isHttp2: boolean;
   readonly serverName: string | undefined;
   readonly tlsFiles: UpstreamTlsFiles;
 }
@@ -17,7 +19,11 @@ interface HealthTls {
  * Sends health checks to each target. They decide only which target is chosen: whether gatehouse itself is ready never
  * depends on them.
  */
-export function watchHealth(targets: Targets, terms: HealthCheckSettings, tls: HealthTls): { stop(): void } {
+export function watchHealth(
+  targets: Targets,
+  terms: HealthCheckSettings,
+  connection: HealthConnection,
+): { stop(): void } {
   const stopped = new AbortController();
   const checks = targets.all.map((target) => ({ target, good: 0, bad: 0, isRunning: false }));
   const checkAll = (): void => {
@@ -25,7 +31,7 @@ export function watchHealth(targets: Targets, terms: HealthCheckSettings, tls: H
       // The timeout may be longer than the interval.
       if (check.isRunning) continue;
       check.isRunning = true;
-      void isHealthy(check.target, terms, tls, stopped.signal).then((isGood) => {
+      void isHealthy(check.target, terms, connection, stopped.signal).then((isGood) => {
         check.isRunning = false;
         if (stopped.signal.aborted) return;
         check.good = isGood ? check.good + 1 : 0;
@@ -51,13 +57,15 @@ const MAX_BODY = 1_048_576;
 /** Any 2xx or 3xx within the timeout is good. Each check uses a connection of its own. */
 async function isHealthy(
   target: Target,
-  { path, timeout }: HealthCheckSettings,
-  tls: HealthTls,
+  settings: HealthCheckSettings,
+  connection: HealthConnection,
   stopped: AbortSignal,
 ): Promise<boolean> {
+  const { path = '/', timeout } = settings;
+  if (connection.isHttp2) return isHealthyOverHttp2(target.url, settings, connection, stopped);
   let client: Client | undefined;
   try {
-    client = await openClient(target.url, timeout, tls);
+    client = await openClient(target.url, timeout, connection);
     const { statusCode, body } = await client.request({
       method: 'GET',
       path,
@@ -74,7 +82,7 @@ async function isHealthy(
 }
 
 /** undici is loaded with the first health check: it takes 60 ms, and most configurations have none. */
-async function openClient(url: string, timeout: number, { serverName, tlsFiles }: HealthTls): Promise<Client> {
+async function openClient(url: string, timeout: number, { serverName, tlsFiles }: HealthConnection): Promise<Client> {
   const { Client: UndiciClient } = await import('undici');
   const isUnix = url.startsWith('unix:');
   return new UndiciClient(isUnix ? 'http://localhost' : new URL(url).origin, {

@@ -43,7 +43,8 @@ export class Upstream {
         ? new Http2Pool(url, { serverName, secureContext })
         : new ConnectionPool(url, { serverName, secureContext }, connections, () => this.#slots[index]?.release()),
     );
-    this.#health = settings.health && watchHealth(targets, settings.health, { serverName, tlsFiles });
+    this.#health =
+      settings.health && watchHealth(targets, settings.health, { isHttp2: this.isMultiplexed, serverName, tlsFiles });
   }
 
   slotsOf({ index }: Target): Slots {
