@@ -381,6 +381,7 @@ const PROXY: { readonly [R in ProxyReason]: Omit<Extract<ProxyRefusal, { reason:
   original_request_ambiguous: { detail: '*why*' },
   upstream_failed: {},
   upstream_too_slow: {},
+  deadline_exceeded: {},
   rate_limited: { limit: 'identity', retryAfter: 1, policy: '', state: '' },
   overloaded: { retryAfter: 1 },
   too_many_requests_open: { retryAfter: 1 },

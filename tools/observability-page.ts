@@ -215,8 +215,8 @@ starts a trace. The log line has its \`trace_id\`.
 With \`tracing.otlp\`, one server span per sampled request is sent to an OpenTelemetry collector (OTLP/HTTP in JSON), as the
 child of the caller's span and the parent of the upstream's span. \`tracing.ratio\` is the fraction of traces that are sampled, chosen by
 trace id in the same way on every replica; traces that a peer in \`trustedProxies\` has sampled are always recorded. A
-span has the method, the status, the rule, the decision and its reason, the client id, the upstream and the request id. It
-has no path, query, header or identity. Up to 4,096 spans are buffered; spans that the collector does not accept are
+span has the method, the status, the rule, the decision and its reason, the client id, the upstream and the request id; that
+of a gRPC call also has its method and the code of its result. It has no path, query, header or identity. Up to 4,096 spans are buffered; spans that the collector does not accept are
 dropped and counted in \`gatehouse_spans_dropped_total\`. Tracing adds a small cost to each request.
 
 \`\`\`yaml

@@ -172,6 +172,7 @@ const REASON_TEXTS: Partial<Record<Reason, string>> = {
   body_too_large: 'The body is larger than limits.body, or than 16 KiB at the token service.',
   upstream_failed: 'The upstream could not be reached, or the connection broke.',
   upstream_aborted: 'The upstream ended the response early.',
+  deadline_exceeded: 'The deadline of the gRPC call (grpc-timeout) passed before the upstream responded.',
   overloaded: 'Too many requests were waiting.',
   unavailable: 'The request could not be decided: a dependency is unreachable.',
   peer_not_trusted: 'Forward-auth requests are accepted from trusted proxies only.',

@@ -1,18 +1,10 @@
+import { GRPC_STATUS } from '../http/grpc.ts';
 import type { Reply } from '../http/reply.ts';
 
 /*
  * Calls with one request message and one response message, over HTTP/2 (gRPC's PROTOCOL-HTTP2). A message is preceded by a flag
  * for compression and by its length.
  */
-
-/** Codes of `grpc-status`. */
-export const GRPC_STATUS = {
-  ok: 0,
-  permissionDenied: 7,
-  unimplemented: 12,
-  internal: 13,
-  unauthenticated: 16,
-} as const;
 
 export const MESSAGE_PREFIX_BYTES = 5;
 /** Also `application/grpc+proto`, but not `application/grpc-web`. */

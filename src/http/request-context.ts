@@ -73,6 +73,9 @@ export interface RequestNotes extends Partial<Mutable<TransferStats>> {
   clientId?: string;
   grantId?: string;
   upstream?: string;
+  /** For calls of gRPC: `package.Service/Method`, and the code of the result. */
+  grpcMethod?: string;
+  grpcStatus?: number;
   /** The traceparent sent to the upstream, and the caller's span if this request is recorded. */
   trace?: string;
   parentSpan?: string;

@@ -1,4 +1,5 @@
 import { HOST_PATTERN, isForwardableMethod } from '../domain/request-target.ts';
+import { type GrpcCall, readGrpcCall } from './grpc.ts';
 
 export type HttpVersion = '1.0' | '1.1' | '2';
 
@@ -31,6 +32,8 @@ export class RequestHead {
   readonly expectsContinue: boolean;
   /** RFC 9110 §10.1.4: the client accepts trailers (`TE: trailers`). */
   readonly acceptsTrailers: boolean;
+  /** By the content type; undefined: it is no call of gRPC. */
+  readonly grpc: GrpcCall | undefined;
   readonly upgrade: string | undefined;
   /** Options of the Connection field, in lower case; these fields are not forwarded (RFC 9110 §7.6.1). */
   readonly connection: ReadonlySet<string> | undefined;
@@ -52,6 +55,7 @@ export class RequestHead {
     this.framing = transferCoding !== undefined ? 'chunked' : (this.contentLength ?? 0) > 0 ? 'length' : 'none';
     this.expectsContinue = expect !== undefined && version !== '1.0';
     this.acceptsTrailers = fields.acceptsTrailers;
+    this.grpc = readGrpcCall(fields.contentType ?? '', fields.grpcTimeout, version === '2');
     this.upgrade = upgrade;
     this.connection = connection;
     this.authorization = authorization ?? NO_VALUES;
@@ -101,6 +105,9 @@ class ScannedFields {
   authorization: string[] | undefined = undefined;
   isServiceWorkerScript = false;
   acceptsTrailers = false;
+  contentType: string | undefined = undefined;
+  /** Empty if it is repeated. */
+  grpcTimeout: string | undefined = undefined;
 }
 
 function scanFields(rawHeaders: readonly string[]): ScannedFields {
@@ -132,6 +139,12 @@ function scanFields(rawHeaders: readonly string[]): ScannedFields {
         fields.connection ??= new Set();
         for (const option of value.split(',')) fields.connection.add(option.trim().toLowerCase());
         break;
+      case 12: {
+        const lower = name.toLowerCase();
+        if (lower === 'content-type') fields.contentType ??= value;
+        else if (lower === 'grpc-timeout') fields.grpcTimeout = fields.grpcTimeout === undefined ? value : '';
+        break;
+      }
       case 13:
         if (name.toLowerCase() === 'authorization') (fields.authorization ??= []).push(value);
         break;

@@ -9,7 +9,10 @@ export const ACCESS_FIELDS = {
   from: 'Address of the client.',
   method: 'Request method.',
   path: 'Request path, up to 512 characters, without the query.',
-  status: 'Response status; 101 for a WebSocket.',
+  status:
+    'Response status; 101 for a WebSocket. For a refused gRPC call, the status that other clients get: the response has 200.',
+  grpc_status: 'Code of the result of a gRPC call, from 0 to 16, where there was a result.',
+  grpc_method: 'Method of a gRPC call, as `package.Service/Method`, up to 128 characters.',
   aborted: '`true` if the client disconnected before the response was complete.',
   ms: 'Milliseconds from the request head to the end of the response.',
   upstream_ms: 'Milliseconds until the response head of the upstream.',

@@ -32,6 +32,8 @@ export interface RequestRecord {
   grantId: string | undefined;
   upstream: string | undefined;
   originalRequest: string | undefined;
+  grpcStatus: number | undefined;
+  grpcMethod: string | undefined;
 }
 
 export interface AccessLogOptions {
@@ -80,6 +82,7 @@ export function createAccessLog(output: LogOutput, options: AccessLogOptions): A
     prefixes[name] === '' ? () => '' : cacheRecent((value) => prefixes[name] + write(maskValue(name, value)));
   const from = createField('from', quoteText);
   const method = createField('method', quoteText);
+  const grpcMethod = createField('grpc_method', quoteText);
   const rule = createField('rule', quoteText);
   const decision = createField('decision', quoteText);
   const identity = createField('identity', quoteRedacted);
@@ -113,6 +116,9 @@ export function createAccessLog(output: LogOutput, options: AccessLogOptions): A
     line += from(record.clientAddress) + method(truncateMethod(record.method ?? ''));
     if (prefixes.path !== '') line += prefixes.path + quoteRedacted(getPath(record.url));
     line += status(record.status);
+    if (record.grpcStatus !== undefined && prefixes.grpc_status !== '')
+      line += prefixes.grpc_status + record.grpcStatus;
+    if (record.grpcMethod !== undefined) line += grpcMethod(record.grpcMethod);
     if (record.aborted) line += `${prefixes.aborted}true`;
     line += prefixes.ms + formatMilliseconds(record.seconds);
     if (record.upstreamSeconds !== undefined && prefixes.upstream_ms !== '')

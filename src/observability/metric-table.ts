@@ -78,6 +78,8 @@ const DEFINITIONS = {
   'histogram/request gatehouse_upstream_request_duration_seconds upstream':
     'From forwarding a request to the response head of the upstream.',
   'counter gatehouse_upstream_errors_total upstream kind': 'Requests without a complete response from the upstream.',
+  'counter gatehouse_grpc_results_total upstream code':
+    'Results of gRPC calls (`grpc-status`, from 0 to 16), including those of gatehouse. A call without a result is not counted.',
   'gauge/sum gatehouse_upstream_pending upstream':
     'Active requests to an upstream, including event streams and WebSockets.',
   'gauge/sum gatehouse_upstream_streams upstream': 'Open event streams and WebSockets of an upstream.',

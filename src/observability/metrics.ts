@@ -142,12 +142,18 @@ function createUpstreamMetrics(registry: Registry, name: string) {
     UPSTREAM_ERROR_KINDS.map((kind) => [kind, registry.counter('gatehouse_upstream_errors_total', name, kind)]),
   ) as Record<UpstreamErrorKind, Counter>;
   const duration = registry.histogram('gatehouse_upstream_request_duration_seconds', name);
+  const grpcResults: (Counter | undefined)[] = [];
   return {
     /** `seconds` undefined: not measured. */
     countResponse(status: number, seconds: number | undefined): void {
       const counter = classes[Math.trunc(status / 100) - 1] ?? classes[4];
       if (counter !== undefined) counter.value += 1;
       if (seconds !== undefined) observe(duration, seconds);
+    },
+    /** From 0 to 16. */
+    countGrpcResult(code: number): void {
+      const counter = (grpcResults[code] ??= registry.counter('gatehouse_grpc_results_total', name, String(code)));
+      counter.value += 1;
     },
     countError(kind: UpstreamErrorKind): void {
       errors[kind].value += 1;

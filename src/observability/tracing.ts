@@ -36,7 +36,8 @@ export type Tracer = ReturnType<typeof openTracer>;
 
 /**
  * Sends one server span per sampled request to an OpenTelemetry collector over OTLP/HTTP in JSON. Requests do not wait for
- * the collector; spans it does not accept are dropped and counted. A span has no path, query, header or identity.
+ * the collector; spans it does not accept are dropped and counted. A span has no path, query, header or identity; that of a gRPC call has
+ * its method.
  */
 export function openTracer(options: TracerOptions) {
   const { url, ratio, token, ca, log, metrics } = options;
@@ -124,7 +125,9 @@ function createSpan(record: RequestRecord, traceparent: string) {
   if (record.identity !== undefined && clientId !== undefined)
     attributes.push(stringAttribute('gatehouse.client_id', clientId));
   if (upstream !== undefined) attributes.push(stringAttribute('gatehouse.upstream', upstream));
-  if (status >= 500) attributes.push(stringAttribute('error.type', String(status)));
+  pushGrpcAttributes(attributes, record);
+  const isFailed = status >= 500 || FAILED_CALLS.has(record.grpcStatus);
+  if (isFailed) attributes.push(stringAttribute('error.type', String(status >= 500 ? status : record.grpcStatus)));
   return {
     traceId: getTraceId(traceparent),
     spanId: getSpanId(traceparent),
@@ -134,8 +137,19 @@ function createSpan(record: RequestRecord, traceparent: string) {
     startTimeUnixNano: formatNanoseconds(end - record.seconds * 1_000),
     endTimeUnixNano: formatNanoseconds(end),
     attributes,
-    status: status >= 500 ? { code: STATUS_CODE_ERROR } : {},
+    status: isFailed ? { code: STATUS_CODE_ERROR } : {},
   };
+}
+
+/** OpenTelemetry's conventions for gRPC: UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS. */
+const FAILED_CALLS: ReadonlySet<number | undefined> = new Set([2, 4, 12, 13, 14, 15]);
+
+function pushGrpcAttributes(attributes: Attribute[], { grpcStatus, grpcMethod }: RequestRecord): void {
+  if (grpcStatus === undefined && grpcMethod === undefined) return;
+  attributes.push(stringAttribute('rpc.system', 'grpc'));
+  if (grpcMethod !== undefined) attributes.push(stringAttribute('rpc.method', grpcMethod));
+  if (grpcStatus !== undefined)
+    attributes.push({ key: 'rpc.grpc.status_code', value: { intValue: String(grpcStatus) } });
 }
 
 const KNOWN_METHOD = /^(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)$/;

@@ -3,6 +3,7 @@ import { isAllowedOrigin } from '../domain/cors.ts';
 import type { Epoch } from '../domain/grant.ts';
 import type { RequestTarget } from '../domain/request-target.ts';
 import type { BodySink, Downstream, RequestHandler } from '../http/downstream.ts';
+import { createGrpcResult, GRPC_STATUS, type GrpcCall, getGrpcMethod, getGrpcStatus } from '../http/grpc.ts';
 import { formatFields, getHeaderValues, getSingleHeader } from '../http/raw-headers.ts';
 import type { Reply } from '../http/reply.ts';
 import type { CompletedRequest, RequestNotes, RequestOutcome } from '../http/request-context.ts';
@@ -92,6 +93,8 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
   #head!: RequestHead;
   #fields!: DerivedFields;
   #version: HttpVersion = '1.1';
+  /** It is undefined if the request is no call of gRPC. */
+  #grpc: GrpcCall | undefined = undefined;
   #arrivedAt = 0;
   /** The quota is exceeded, and the rule only reports it. */
   #exceeded: ProxyRefusal | undefined = undefined;
@@ -134,6 +137,8 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
       content: undefined,
       body: undefined,
       acceptsTrailers: false,
+      grpc: undefined,
+      deadline: Number.POSITIVE_INFINITY,
       limitFields: NO_FIELDS,
       shareKey: '',
       config: undefined as never,
@@ -171,7 +176,20 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
     this.clientAddress = resolveClientAddress(this.peer, head.rawHeaders, trusted);
     const span = startSpan?.(getSingleHeader(head.rawHeaders, 'traceparent'), this.#isTrustedPeer);
     this.notes = span === undefined ? {} : { ...span };
+    this.#grpc = head.grpc === undefined ? undefined : this.#readCall(head.grpc);
     onRequestStart(this);
+  }
+
+  /**
+   * A refused call gets status 200. A gateway that asks about a call sends the same content type, and must get no such response, so that
+   * requests for gatehouse itself are no calls.
+   */
+  #readCall(call: GrpcCall): GrpcCall | undefined {
+    const { method, url } = this.request;
+    if (method !== 'POST' || !url.startsWith('/') || this.#config.isServiceTarget(url)) return undefined;
+    const grpcMethod = getGrpcMethod(url);
+    if (grpcMethod !== undefined) this.notes.grpcMethod = grpcMethod;
+    return call;
   }
 
   /** Decides what a request is: refused, served by gatehouse itself, or proxied. */
@@ -267,6 +285,13 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
   #fail(error: unknown): void {
     this.onInternalError(error);
     if (this.#downstream.hasStarted) return this.#downstream.abort(false);
+    const grpc = this.#grpc;
+    if (grpc !== undefined) {
+      this.notes.grpcStatus = GRPC_STATUS.internal;
+      const result = createGrpcResult(GRPC_STATUS.internal, 'Internal error. Try again.');
+      const headers = { 'content-type': grpc.contentType, ...result, 'x-request-id': this.id };
+      return this.#respond({ status: 200, loggedStatus: 500, headers, close: true });
+    }
     this.#respond({
       status: 500,
       headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
@@ -376,6 +401,7 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
     this.#fillForwarded(allowed);
     if (!UPSTREAM_PATH.test(this.#forwarded.path)) return this.refuse(INVALID_PATH, allowed);
     if (!this.#downstream.isComplete && !this.#takeBody()) return this.refuse({ reason: 'body_too_large' }, allowed);
+    if (this.#forwarded.deadline <= performance.now()) return this.refuse({ reason: 'deadline_exceeded' }, allowed);
     this.notes.transfer = this.#exchange;
     this.#exchange.start(handle.upstream, this.#forwarded);
   }
@@ -464,9 +490,18 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
     forwarded.host = target.authority ?? head.host;
     forwarded.rawHeaders = head.rawHeaders;
     forwarded.acceptsTrailers = head.acceptsTrailers;
+    forwarded.grpc = this.#grpc;
+    forwarded.deadline = this.#getDeadline();
     forwarded.shareKey = caller?.bearer.identity ?? this.#getNetworkKey();
     forwarded.config = config;
     forwarded.notes = this.notes;
+  }
+
+  /** By `performance.now()`. The time since the request has arrived counts. */
+  #getDeadline(): number {
+    const timeout = this.#grpc?.timeout;
+    if (timeout === undefined) return Number.POSITIVE_INFINITY;
+    return performance.now() + (timeout - this.#environment.now() + this.#arrivedAt) * 1_000;
   }
 
   #getForwardInfo({ rule, caller, target }: AllowedRequest) {
@@ -511,14 +546,17 @@ export class ClientRequest implements RequestHandler, CompletedRequest, Certific
     const { resourceMetadata, policy, renderRootPage } = this.#config;
     this.notes.decision = getLogDecision(refusal);
     this.notes.reason = logReason;
+    const grpc = this.#grpc;
     const reply = createRefusalReply(refusal, {
       resourceMetadata: target && resourceMetadata?.getUrl(target.authority ?? this.#head.host, target.path),
       proofAlgorithms: policy.proofs?.verifier.algorithms,
       requestId: this.id,
       ...(override && { override }),
       cors: getCorsFields(rule, this.request.rawHeaders),
-      page: selectRootPage(renderRootPage, refusal, target, this.request),
+      page: grpc === undefined ? selectRootPage(renderRootPage, refusal, target, this.request) : undefined,
+      grpc,
     });
+    if (grpc !== undefined) this.notes.grpcStatus = getGrpcStatus(reply.loggedStatus ?? reply.status);
     // The client may have sent frames already, which would be read as the next request.
     this.#respond(this.#isUpgrade ? { ...reply, close: true } : reply);
   }

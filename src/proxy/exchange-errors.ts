@@ -20,6 +20,9 @@ export class TokenEndedError extends Error {
   }
 }
 
+/** The deadline of a gRPC call has passed. */
+export class DeadlineError extends Error {}
+
 const BODY_ERRORS = {
   too_large: { reason: 'body_too_large' },
   client_disconnected: { reason: 'malformed', detail: 'the body is incomplete' },
@@ -29,7 +32,9 @@ const BODY_ERRORS = {
 } as const satisfies Record<BodyError['kind'], ProxyRefusal>;
 
 const CLIENT_FAULTS: ReadonlySet<BodyError['kind']> = new Set(['too_large', 'client_disconnected', 'client_too_slow']);
-export const isClientFault = (error: Error): boolean => error instanceof BodyError && CLIENT_FAULTS.has(error.kind);
+/** A passed deadline counts as a cancellation by the client (gRPC's PROTOCOL-HTTP2). */
+export const isClientFault = (error: Error): boolean =>
+  error instanceof DeadlineError || (error instanceof BodyError && CLIENT_FAULTS.has(error.kind));
 
 type LoggedRequest = Pick<ForwardRequest, 'config' | 'id' | 'allowed' | 'notes'>;
 
@@ -48,6 +53,7 @@ export function logUpstreamError({ config, id, allowed }: LoggedRequest, event: 
 /** The error response for a request that got none from its upstream. */
 export function refusalFor(error: Error): ProxyRefusal {
   if (error instanceof BodyError) return BODY_ERRORS[error.kind];
+  if (error instanceof DeadlineError) return { reason: 'deadline_exceeded' };
   if (error instanceof UpstreamError && error.isTimeout) return { reason: 'upstream_too_slow' };
   if (!(error instanceof TokenEndedError)) return { reason: 'upstream_failed' };
   const { why } = error;

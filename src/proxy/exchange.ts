@@ -1,5 +1,6 @@
 import type { VerifiedToken } from '../domain/grant.ts';
 import type { Downstream } from '../http/downstream.ts';
+import { type GrpcCall, GrpcMessageTracker, isGrpcResponse, readGrpcStatus } from '../http/grpc.ts';
 import type { RequestNotes, TransferStats } from '../http/request-context.ts';
 import { METHODS_WITH_BODY } from '../http/request-head.ts';
 import type { DeadlineEntry } from '../lib/deadlines.ts';
@@ -8,6 +9,7 @@ import { createBodyBuffer, mayHoldMore, STREAM_BUFFER_MS, UnreadResponse } from 
 import { BodyDeadline } from './body-deadline.ts';
 import type { ProxyConfig } from './config.ts';
 import {
+  DeadlineError,
   isClientFault,
   logUpstreamError,
   mayRetry,
@@ -16,7 +18,7 @@ import {
   TokenEndedError,
 } from './exchange-errors.ts';
 import type { LiveStream, StreamEndReason } from './policy/live-streams.ts';
-import type { ProxyRefusal } from './policy/refusals.ts';
+import { getGrpcResult, type ProxyRefusal } from './policy/refusals.ts';
 import { type AllowedRequest, getEnforcedBearer } from './policy/upstream-rewriter.ts';
 import { type BodyConsumer, BodyError, type RequestBody } from './request-body.ts';
 import { clientFields } from './response-fields.ts';
@@ -46,6 +48,9 @@ export interface ForwardRequest {
   readonly body: RequestBody | undefined;
   /** The client accepts trailers (`TE: trailers`). */
   readonly acceptsTrailers: boolean;
+  readonly grpc: GrpcCall | undefined;
+  /** When the client no longer waits for the result, by `performance.now()`; infinite without a deadline. */
+  readonly deadline: number;
   /** Names and values of fields that are added to the response: the state of rate limits. */
   readonly limitFields: readonly string[];
   /** The client for which it uses a connection: an identity, or a network. */
@@ -121,6 +126,10 @@ export class Exchange
   /** When a resumable stream was last read from the upstream, and whether it was at the end of a line then. */
   #lastReadAt = 0;
   #isLineComplete = true;
+  /** A response of gRPC, which may be a stream. It becomes one when not all of it arrives at once. */
+  #mayBeGrpcStream = false;
+  /** The messages of a response of gRPC that can end with trailers. */
+  #messages: GrpcMessageTracker | undefined = undefined;
   #unwatch: (() => void) | undefined = undefined;
 
   constructor(downstream: Downstream, owner: ExchangeOwner) {
@@ -138,6 +147,8 @@ export class Exchange
     this.#contentBytes = request.content?.length ?? 0;
     this.isEventStream = false;
     this.#isResumable = false;
+    this.#mayBeGrpcStream = false;
+    this.#messages = undefined;
     this.upstreamSeconds = undefined;
     this.#startedAt = performance.now();
     upstream.deadlines.add(this);
@@ -231,7 +242,7 @@ export class Exchange
     this.#hasWaited = true;
     this.#pace = new BodyDeadline();
     this.#pace.start(bodyRate);
-    this.deadline = this.#isStream(body) ? performance.now() + STREAM_BUFFER_MS : this.#pace.deadline;
+    this.#waitUntil(this.#isStream(body) ? performance.now() + STREAM_BUFFER_MS : this.#pace.deadline);
     const refuse = (): void => this.#guard(() => this.#fail(new BodyError('no_memory')));
     // A stream costs no connection while its body arrives.
     const buffer = isMultiplexed ? undefined : createBodyBuffer(method, bodyBuffer, shareKey, refuse);
@@ -377,7 +388,7 @@ export class Exchange
   }
 
   #waitForBody(): void {
-    if (this.#pace !== undefined) this.deadline = this.#pace.deadline;
+    if (this.#pace !== undefined) this.#waitUntil(this.#pace.deadline);
   }
 
   onHead(head: ResponseHead): void {
@@ -387,21 +398,41 @@ export class Exchange
     if (head.isEventStream && !this.#startEventStream(head)) return this.#refuse(TOO_MANY_EVENT_STREAMS);
     this.upstreamSeconds = (performance.now() - this.#startedAt) / 1_000;
     if (head.status > this.#downstream.maxStatus) throw new UpstreamError('an invalid status', 'malformed_response');
-    const { id, limitFields } = this.#request;
+    const { id, limitFields, grpc } = this.#request;
+    if (grpc !== undefined) this.#startGrpcResponse(grpc, head);
     this.#owner.status = head.status;
     this.#downstream.writeHead(head, clientFields(this.#request, head), id, limitFields);
+  }
+
+  #startGrpcResponse({ isWeb }: GrpcCall, { rawHeaders, framing }: ResponseHead): void {
+    this.#noteGrpcStatus(rawHeaders);
+    if (!isGrpcResponse(rawHeaders)) return;
+    this.#mayBeGrpcStream = true;
+    // A response with a length ends when all of it was sent.
+    if (!isWeb && framing !== 'length') this.#messages = new GrpcMessageTracker();
+  }
+
+  /** The result is in the trailers, or in the header section of a response without messages. */
+  #noteGrpcStatus(fields: readonly string[]): void {
+    const status = readGrpcStatus(fields);
+    if (status !== undefined) this.#request.notes.grpcStatus = status;
   }
 
   /** False: there are too many, and nothing is lost when this one is refused. */
   #startEventStream({ framing }: ResponseHead): boolean {
     if (framing === 'none') return true;
     const isGet = this.#request.method === 'GET';
-    const mayPause = this.#slot.markEventStream();
-    if (!mayPause && isGet) return false;
-    this.isEventStream = true;
+    if (!this.#startStream(isGet)) return false;
     this.#isResumable = isGet && framing !== 'length';
     this.#lastReadAt = performance.now();
     this.#isLineComplete = true;
+    return true;
+  }
+
+  #startStream(isRefusable: boolean): boolean {
+    const mayPause = this.#slot.markEventStream();
+    if (!mayPause && isRefusable) return false;
+    this.isEventStream = true;
     if (mayPause) this.#allowPause();
     if (this.#unwatch === undefined) this.#watch();
     return true;
@@ -409,12 +440,17 @@ export class Exchange
 
   onData(bytes: Buffer, start: number, end: number): boolean {
     this.bytesOut += end - start;
+    this.#messages?.read(bytes, start, end);
     if (this.#isResumable) this.#isLineComplete = LINE_ENDS.has(bytes[end - 1]);
     return this.#downstream.write(bytes, start, end) || this.#mayReadAhead();
   }
 
   onReadEnd(): void {
     if (this.#stage !== 'responding') return;
+    if (this.#mayBeGrpcStream) {
+      this.#mayBeGrpcStream = false;
+      this.#startStream(false);
+    }
     this.#wait(this.#upstream.timeouts.idle);
     if (this.#pausesUntil > 0) this.#allowPause();
     // Deadlines are not exact enough: after a stall of the event loop, they begin too early.
@@ -427,11 +463,14 @@ export class Exchange
     this.#pausesUntil = deadlines.deadlineIn(timeouts.events);
   }
 
-  /** An event stream may be silent for longer than other responses, if the client has sent its request and read what was sent. */
+  /**
+   * A stream may be silent for longer than other responses, if the client has read what was sent. Only a client of gRPC may still have to
+   * send a part of its request.
+   */
   #mayPause(): boolean {
     if (this.#pausesUntil <= performance.now() || this.#isStalled || this.#downstream.unread > 0) return false;
-    const { body } = this.#request;
-    return body === undefined || body.isSent;
+    const { body, grpc } = this.#request;
+    return body === undefined || body.isSent || (grpc !== undefined && body.waitsForClient);
   }
 
   /** The client does not keep up. A little more may be read, so that the connection is free for others. */
@@ -444,6 +483,7 @@ export class Exchange
   }
 
   onEnd(isKept: boolean, trailers?: readonly string[]): void {
+    if (trailers !== undefined && this.#request.grpc !== undefined) this.#noteGrpcStatus(trailers);
     this.#connection = undefined;
     this.#finish(isKept);
     this.#downstream.end(trailers && this.#request.config.headers.buildResponseTrailers(trailers));
@@ -471,7 +511,8 @@ export class Exchange
   }
 
   onTimeout(): void {
-    const { body } = this.#request;
+    const { body, deadline } = this.#request;
+    if (deadline <= performance.now()) return this.#fail(new DeadlineError('the deadline of the call has passed'));
     switch (this.#stage) {
       case 'buffering':
         if (body !== undefined && this.#isStream(body)) return body.endBuffering();
@@ -488,8 +529,9 @@ export class Exchange
         return this.#fail(new UpstreamError('no response in time', 'response_timeout'));
       case 'responding':
         if (this.#mayPause()) {
-          this.#wait(this.#upstream.timeouts.idle);
-          this.deadline = Math.min(this.deadline, this.#pausesUntil);
+          this.#waitUntil(
+            Math.min(this.#upstream.deadlines.deadlineIn(this.#upstream.timeouts.idle), this.#pausesUntil),
+          );
           return;
         }
         if (!this.#isStalled)
@@ -508,14 +550,26 @@ export class Exchange
       if (refusal.reason.startsWith('upstream')) logUpstreamError(this.#request, 'upstream_failed', cause);
       return this.#refuse(refusal);
     }
+    const trailers = this.#getGrpcTrailers(cause);
     this.#finish();
     this.#reportBroken(cause);
-    this.#downstream.abort(isClientFault(cause));
+    if (trailers === undefined) this.#downstream.abort(isClientFault(cause));
+    else this.#downstream.end(trailers);
+  }
+
+  /** A call that gatehouse ends gets its result, unless a message is incomplete or the client has not read what was sent. */
+  #getGrpcTrailers(cause: Error): readonly string[] | undefined {
+    if (!(cause instanceof TokenEndedError || cause instanceof DeadlineError)) return undefined;
+    if (this.#messages?.isBetweenMessages !== true || this.#downstream.unread > 0) return undefined;
+    const trailers = Object.entries(getGrpcResult(refusalFor(cause))).flat();
+    this.#noteGrpcStatus(trailers);
+    return trailers;
   }
 
   #reportBroken(cause: Error): void {
     const { notes } = this.#request;
     if (cause instanceof TokenEndedError) reportEnded(this.#request, cause);
+    else if (cause instanceof DeadlineError) notes.reason = 'deadline_exceeded';
     else if (cause instanceof BodyError)
       notes.reason = cause.kind === 'client_too_slow' ? 'client_too_slow' : 'client_disconnected';
     else {
@@ -540,7 +594,11 @@ export class Exchange
   }
 
   #wait(seconds: number): void {
-    this.deadline = this.#upstream.deadlines.deadlineIn(seconds);
+    this.#waitUntil(this.#upstream.deadlines.deadlineIn(seconds));
+  }
+
+  #waitUntil(deadline: number): void {
+    this.deadline = Math.min(deadline, this.#request.deadline);
   }
 
   /** `isKept`: the slot is released together with the connection, which is used again. */

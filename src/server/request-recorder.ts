@@ -57,7 +57,8 @@ const UPSTREAM_ERRORS: ReadonlyMap<string | undefined, UpstreamErrorKind> = new 
   ['too_many_event_streams', 'overloaded'],
 ]);
 
-function countUpstream(counts: UpstreamMetrics, { status, upstreamSeconds, reason }: RequestRecord): void {
+function countUpstream(counts: UpstreamMetrics, { status, upstreamSeconds, reason, grpcStatus }: RequestRecord): void {
+  if (grpcStatus !== undefined) counts.countGrpcResult(grpcStatus);
   if (upstreamSeconds !== undefined || status === 101 || reason === 'upgrade_declined')
     counts.countResponse(status, upstreamSeconds);
   const upstreamError = reason === undefined ? undefined : UPSTREAM_ERRORS.get(reason);
@@ -89,4 +90,6 @@ function fillRecord(record: RequestRecord, context: CompletedRequest, outcome: R
   record.grantId = notes.grantId;
   record.upstream = notes.upstream;
   record.originalRequest = notes.original;
+  record.grpcStatus = notes.grpcStatus;
+  record.grpcMethod = notes.grpcMethod;
 }

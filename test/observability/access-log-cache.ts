@@ -27,6 +27,8 @@ const someRecord: fc.Arbitrary<RequestRecord> = fc.record({
   grantId: optional('grant-1', 'grant-2'),
   upstream: optional('default', 'other'),
   originalRequest: optional('GET /a'),
+  grpcStatus: fc.constantFrom(undefined, 0, 16),
+  grpcMethod: optional('a.B/C'),
 });
 
 const OPTIONS: readonly AccessLogOptions[] = [

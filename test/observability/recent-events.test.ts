@@ -26,6 +26,8 @@ const record = (fields: Partial<RequestRecord>): RequestRecord => ({
   grantId: 'grant',
   upstream: undefined,
   originalRequest: undefined,
+  grpcStatus: undefined,
+  grpcMethod: undefined,
   ...fields,
 });
 const NOTHING_HIDDEN = { exclude: [], pseudonymise: [] };

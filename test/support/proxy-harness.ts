@@ -8,6 +8,7 @@ import type { RequestNotes } from '../../src/http/request-context.ts';
 import { openPublicListener } from '../../src/listener/listener.ts';
 import { createLogger } from '../../src/observability/logger.ts';
 import { ClientRequest, type RequestEnvironment } from '../../src/proxy/client-request.ts';
+import type { RequestConfig } from '../../src/proxy/config.ts';
 import { LiveStreams } from '../../src/proxy/policy/live-streams.ts';
 import { type ProxyDeps, ReverseProxy } from '../../src/proxy/proxy.ts';
 import { UpstreamRegistry } from '../../src/proxy/upstream/registry.ts';
@@ -117,6 +118,8 @@ export interface HarnessOptions extends Partial<Omit<ProxyDeps, 'upstreams'>> {
   readonly tls?: boolean;
   /** Offer HTTP/2 in addition to HTTP/1.1; needs `tls`. */
   readonly http2?: boolean;
+  /** Serves requests below /authsvc/. */
+  readonly serve?: RequestConfig['serve'];
 }
 
 export const RULES: readonly AccessRule[] = [
@@ -128,7 +131,7 @@ export const RULES: readonly AccessRule[] = [
 /** The proxy behind the gateway's real listener, with tokens and revocations from a table. */
 export async function startProxyHarness(options: HarnessOptions): Promise<ProxyHarness> {
   const { upstream, upstreamSettings, extraUpstreams = {}, tokens = { A: bearer() }, ...rest } = options;
-  const { tls = false, http2 = false, ...deps } = rest;
+  const { tls = false, http2 = false, serve, ...deps } = rest;
   const { now = () => NOW, isTrustedPeer = () => false } = deps;
   const notes: RequestNotes[] = [];
   const http2Sockets = new Set<Socket>();
@@ -144,9 +147,9 @@ export async function startProxyHarness(options: HarnessOptions): Promise<ProxyH
     getConfig: () => ({
       ...proxy.config,
       trustedProxies,
-      isServiceTarget: () => false,
+      isServiceTarget: (target) => serve !== undefined && target.startsWith('/authsvc/'),
       isForwardAuth: () => false,
-      serve: () => undefined,
+      serve: serve ?? (() => undefined),
       retain: () => void (activeRequests += 1),
       release: () => void (activeRequests -= 1),
     }),

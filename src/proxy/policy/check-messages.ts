@@ -6,7 +6,7 @@ import {
   ProtobufError,
   readFields,
 } from '../../grpc/protobuf.ts';
-import { GRPC_STATUS } from '../../grpc/unary-call.ts';
+import { GRPC_STATUS } from '../../http/grpc.ts';
 import type { Reply } from '../../http/reply.ts';
 
 /*

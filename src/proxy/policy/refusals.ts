@@ -1,5 +1,6 @@
 import type { TokenFault } from '../../domain/refusal.ts';
 import { formatOAuthScope, formatScope, type Scope } from '../../domain/scope.ts';
+import { createGrpcResult, type GrpcCall, getGrpcStatus } from '../../http/grpc.ts';
 import type { Reply } from '../../http/reply.ts';
 import type { HeadRefusal } from '../../http/request-head.ts';
 import { Fault } from '../../ports/fault.ts';
@@ -31,6 +32,8 @@ export type ProxyRefusal =
   | { readonly reason: 'client_too_slow' }
   | { readonly reason: 'upstream_failed' }
   | { readonly reason: 'upstream_too_slow' }
+  /** Of a gRPC call (`grpc-timeout`). */
+  | { readonly reason: 'deadline_exceeded' }
   | { readonly reason: 'peer_not_trusted' }
   | { readonly reason: 'original_request_ambiguous'; readonly detail: string }
   | { readonly reason: 'overloaded'; readonly retryAfter: number }
@@ -141,6 +144,7 @@ const ERROR_RESPONSES: ErrorResponses = {
   client_too_slow: respondAndClose(408, 'request_timeout', 'The request body did not arrive in time.'),
   upstream_failed: respond(502, 'bad_gateway', 'The upstream service did not respond properly.'),
   upstream_too_slow: respond(504, 'gateway_timeout', 'The upstream service did not respond in time.'),
+  deadline_exceeded: respond(504, 'gateway_timeout', 'The deadline of the call has passed.'),
   peer_not_trusted: respond(403, 'access_denied', 'This peer is not a trusted proxy.'),
   original_request_ambiguous: ({ detail }) =>
     respond(403, 'invalid_request', `The original request is ambiguous: ${detail}.`),
@@ -240,6 +244,8 @@ export interface RefusalOptions {
   readonly cors?: Readonly<Record<string, string>> | undefined;
   /** In place of the JSON body. It is the same with and without a route, so it has no CORS fields. */
   readonly page?: RootPage | undefined;
+  /** The refused call. */
+  readonly grpc?: GrpcCall | undefined;
 }
 
 /** The response to a refused request. */
@@ -253,12 +259,11 @@ export function createRefusalReply(refusal: ProxyRefusal, options: RefusalOption
   };
   const wwwAuthenticate = formatChallenge(refusal, options.resourceMetadata, options.proofAlgorithms);
   return {
-    status,
-    body: text,
+    ...(options.grpc === undefined ? { status, body: text } : { status: 200, loggedStatus: status }),
     close,
     headers: {
       'cache-control': 'no-store',
-      ...headers,
+      ...(options.grpc === undefined ? headers : getGrpcFields(refusal, options.grpc)),
       'x-content-type-options': 'nosniff',
       'x-request-id': options.requestId,
       ...(status === 405 && { allow: SUPPORTED_METHODS }),
@@ -273,6 +278,27 @@ export function createRefusalReply(refusal: ProxyRefusal, options: RefusalOption
         ratelimit: refusal.state,
       }),
       ...(options.page === undefined && options.cors),
+      ...(options.grpc?.isWeb === true && exposeGrpcResult(options.cors)),
     },
   };
+}
+
+/** The result of a refused call, as its trailers have it. */
+export function getGrpcResult(refusal: ProxyRefusal): Readonly<Record<string, string>> {
+  const { status, description } = getErrorResponse(refusal);
+  return createGrpcResult(getGrpcStatus(status), description);
+}
+
+const getGrpcFields = (refusal: ProxyRefusal, { contentType }: GrpcCall): Readonly<Record<string, string>> => ({
+  'content-type': contentType,
+  ...getGrpcResult(refusal),
+  // gRPC A6: when a client may retry.
+  ...('retryAfter' in refusal && { 'grpc-retry-pushback-ms': String(refusal.retryAfter * 1_000) }),
+});
+
+/** Without it, a page of another origin cannot read the result. */
+function exposeGrpcResult(cors: RefusalOptions['cors']): Readonly<Record<string, string>> {
+  if (cors?.['Access-Control-Allow-Origin'] === undefined) return {};
+  const exposed = cors['Access-Control-Expose-Headers'];
+  return { 'Access-Control-Expose-Headers': `${exposed === undefined ? '' : `${exposed}, `}grpc-status, grpc-message` };
 }

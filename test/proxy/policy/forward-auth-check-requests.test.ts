@@ -1,5 +1,6 @@
-import { beforeAll, describe, expect, test, vi } from 'vitest';
+import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { forwardedCertificateHeaders } from '../../support/forwarded-certificate.ts';
+import { frameClient, requestFields } from '../../support/http2-frames.ts';
 import { beginRequest } from '../../support/https-client.ts';
 import { withForwardedCertificates, withSettings } from '../../support/reconfigure.ts';
 import { ALICE } from '../../support/test-gateway.ts';
@@ -35,6 +36,31 @@ test('any method may be used, and a revoked token is rejected at once', async ()
   const after = await check(headers);
   expect(after.status).toBe(401);
   expect(after.headers['www-authenticate']).toContain('revoked');
+});
+
+test('a refused check about a gRPC call has an HTTP status, since 200 would allow the call', async () => {
+  for (const type of [
+    'application/grpc',
+    'application/grpc+proto',
+    'application/grpc-web',
+    'application/grpc-web-text',
+  ])
+    for (const method of ['GET', 'POST']) {
+      const fields: Headers = { 'content-type': type, 'x-original-method': 'POST', 'x-original-uri': '/files/a' };
+      const { status, headers } = await check(fields, { method });
+      expect([type, method, status, headers['grpc-status']]).toEqual([type, method, 401, undefined]);
+      expect((await check({ ...fields, ...bearer() }, { path: '/authsvc/checked', method })).status).toBe(404);
+    }
+  const client = await frameClient(setUp.gateway.port, { ca: setUp.gateway.ca.pem });
+  onTestFinished(() => client.destroy());
+  for (const [path, status] of [
+    [`${CHECK}/files.Service/Get`, 401],
+    [`${CHECK}/../files.Service/Get`, 403],
+    ['/authsvc/unknown.Service/Get', 404],
+  ] as const) {
+    const stream = client.post([...requestFields(path, 'POST'), ['content-type', 'application/grpc']], '');
+    expect([path, await client.waitForOutcome(stream)]).toEqual([path, { status }]);
+  }
 });
 
 test('two Authorization fields or two tokens are 403', async () => {
