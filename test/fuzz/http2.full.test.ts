@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { fuzzFrames } from './http2-frames.ts';
 import { fuzzHpack } from './http2-hpack.ts';
 import { fuzzMessages } from './http2-messages.ts';
+import { fuzzHttp2Responses } from './http2-responses.ts';
 
 test('200,000 header blocks are decoded as by the reference decoder', () => {
   const { blocks, malformed } = fuzzHpack(200_000, 2);
@@ -22,3 +23,10 @@ test('H29 5,000 messages reach the upstream in the same form over HTTP/2 and ove
   expect(forwarded).toBeGreaterThan(1_750);
   expect(overHttp1).toBeGreaterThan(3_500);
 }, 1_800_000);
+
+test('20,000 frames of an upstream, some of them damaged: each exchange ends once, and nothing throws', async () => {
+  const { completed, failed, errors, exchanges } = await fuzzHttp2Responses({ count: 20_000, seed: 2 });
+  expect(errors).toEqual([]);
+  expect(completed + failed).toBe(exchanges);
+  expect(completed).toBeGreaterThan(1_000);
+}, 600_000);
