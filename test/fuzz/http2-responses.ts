@@ -32,8 +32,7 @@ type Below = (limit: number) => number;
 
 const STATUS = literal(':status', '200');
 const EXCHANGES_AT_A_TIME = 8;
-/** Damaged frames can be incomplete for ever. */
-const TIMEOUT_MS = 30;
+const TIMEOUT_MS = 60_000;
 
 /** One of the frames that a server sends for a stream. */
 function createFrame(below: Below, stream: number): Buffer {
@@ -97,12 +96,15 @@ export async function fuzzHttp2Responses({
   const result: Http2ResponsesResult = { frames: 0, exchanges: 0, completed: 0, failed: 0, errors: [] };
   const sockets = new Set<Socket>();
   const respond = (socket: Socket, stream: number): void => {
-    const parts = below(10) < 8 ? createResponse(below, stream) : createFrames(below, stream);
+    const isDamaged = below(10) >= 8;
+    const parts = isDamaged ? createFrames(below, stream) : createResponse(below, stream);
     result.frames += parts.length;
     const bytes = Buffer.concat(parts);
     const cut = below(bytes.length + 1);
     socket.write(bytes.subarray(0, cut));
     socket.write(bytes.subarray(cut));
+    // Damaged frames can be incomplete for ever.
+    if (isDamaged) socket.end();
   };
   const server = createServer((socket) => {
     sockets.add(socket);
@@ -149,6 +151,7 @@ function exchange(pool: Http2Pool, below: Below, result: Http2ResponsesResult): 
     };
     const timer = setTimeout(() => {
       stream.discard();
+      result.errors.push(new Error('an exchange did not end'));
       end('failed');
     }, TIMEOUT_MS);
     const handler: ResponseHandler = {
