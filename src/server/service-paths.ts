@@ -33,15 +33,9 @@ export class ServicePaths {
   readonly #forwardAuth: RegExp;
 
   readonly #servesResourceMetadata: boolean;
-  readonly #servesExtAuthz: boolean;
 
-  constructor({
-    service,
-    resourceMetadata,
-    trustedProxies,
-  }: Pick<Settings, 'service' | 'resourceMetadata' | 'trustedProxies'>) {
+  constructor({ service, resourceMetadata }: Pick<Settings, 'service' | 'resourceMetadata'>) {
     this.#servesResourceMetadata = resourceMetadata.enabled;
-    this.#servesExtAuthz = trustedProxies.hasEntries;
     this.#prefixes = service.paths.map((path) => path.toLowerCase());
     this.#forwardAuth = new RegExp(`^(?:${service.paths.join('|')})/check(?=[/?]|$)`, 'i');
   }
@@ -77,7 +71,7 @@ export class ServicePaths {
       this.parse(path) !== undefined ||
       this.matchMetadata(path) !== undefined ||
       this.matchResourceMetadata(path) !== undefined ||
-      this.isExtAuthz(path)
+      path === EXT_AUTHZ_PATH
     );
   }
 
@@ -87,13 +81,8 @@ export class ServicePaths {
    */
   mayInclude(url: string): boolean {
     if (!url.startsWith('/') || url.includes('%') || startsWithIgnoringCase(url, WELL_KNOWN)) return true;
-    if (this.isExtAuthz(url)) return true;
+    if (url === EXT_AUTHZ_PATH) return true;
     return this.#prefixes.some((prefix) => startsWithIgnoringCase(url, prefix));
-  }
-
-  /** Does Envoy ask about a request? Without `trustedProxies`, no one may, and the path is an ordinary one. */
-  isExtAuthz(url: string): boolean {
-    return this.#servesExtAuthz && url === EXT_AUTHZ_PATH;
   }
 
   /**
@@ -126,6 +115,6 @@ export function createExplainContext(settings: Settings): ExplainContext {
     unlistedHosts: hosts.others,
     isServicePath: (path) => paths.includes(path),
     isPagePath: (path) => /^\/device(?:\/|$)/.test(paths.parse(path) ?? ''),
-    isForwardAuthPath: (url) => paths.matchForwardAuth(url) !== undefined || paths.isExtAuthz(url),
+    isForwardAuthPath: (url) => paths.matchForwardAuth(url) !== undefined || url === EXT_AUTHZ_PATH,
   };
 }

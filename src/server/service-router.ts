@@ -16,6 +16,7 @@ import {
 } from '../oauth/metadata.ts';
 import { handleMetadata, handleOAuth, listOAuthPaths, OAUTH_PATH } from '../oauth/router.ts';
 import { isNavigation } from '../pages/form.ts';
+import { EXT_AUTHZ_PATH } from '../proxy/policy/ext-authz.ts';
 import { prefersHtml } from '../proxy/policy/root-page.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import {
@@ -122,7 +123,7 @@ export function createServiceRouter(context: BuildContext, proxy: ReverseProxy) 
       if (!paths.mayInclude(url)) return undefined;
       const forwardAuthPath = paths.matchForwardAuth(url);
       if (forwardAuthPath !== undefined) return forwardAuth.handle(context, forwardAuthPath);
-      if (paths.isExtAuthz(url)) return extAuthz.handle(context);
+      if (url === EXT_AUTHZ_PATH) return extAuthz.handle(context);
       const target = readServiceTarget(proxy, context);
       if (target === undefined) return undefined;
       const { path, host } = target;

@@ -4,7 +4,15 @@ import { freePort } from '../support/front-proxy.ts';
 import { connectRaw, isCompleteResponse, parseRawResponse } from '../support/raw-client.ts';
 import { startRecordingUpstream } from '../support/recording-upstream.ts';
 import { createServeFolder, startServe } from '../support/serve-process.ts';
-import { startCaddy, startEnvoy, startHaproxy, startNginx, startTraefik } from './proxies.ts';
+import {
+  type Addresses,
+  startCaddy,
+  startEnvoy,
+  startEnvoyOverHttp,
+  startHaproxy,
+  startNginx,
+  startTraefik,
+} from './proxies.ts';
 
 needs('nginx', 'caddy', 'haproxy', 'traefik', 'envoy');
 
@@ -16,7 +24,8 @@ test.concurrent.for([
   { name: 'Caddy', start: startCaddy, statuses: [502, 504], seconds: 5 },
   { name: 'HAProxy', start: startHaproxy, statuses: [503], seconds: 2 },
   { name: 'Traefik', start: startTraefik, statuses: [500], seconds: 30 },
-  { name: 'Envoy', start: startEnvoy, statuses: [503], seconds: 2 },
+  { name: 'Envoy, over gRPC', start: (addresses: Addresses) => startEnvoy(addresses), statuses: [503], seconds: 2 },
+  { name: 'Envoy, over HTTP', start: startEnvoyOverHttp, statuses: [503], seconds: 2 },
 ])(
   '$name refuses every request while gatehouse hangs, after at most $seconds s, and after it was killed',
   async ({ start, statuses, seconds }, { expect, onTestFinished }) => {

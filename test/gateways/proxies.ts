@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { parse, stringify } from 'yaml';
 import { getPythonProgram } from '../set-up/programs.ts';
 import { type FrontProxy, nginxArguments, startFrontProxy } from '../support/front-proxy.ts';
 import { rawRequest } from '../support/raw-client.ts';
@@ -117,18 +118,52 @@ export const envoyArguments = (configuration: string): readonly string[] => [
   '--disable-hot-restart',
 ];
 
-export const startEnvoy = ({ port, gatehousePort, apiPort, ca }: Addresses): Promise<FrontProxy> =>
+/** Part of the documented configuration, parsed. */
+export const readEnvoyConfig = (name: string, replacements: Readonly<Record<string, string>> = {}) =>
+  parse(fillPlaceholders(readDocumentedConfig(`yaml ${name}`), replacements));
+
+/** The documented configuration for gRPC. `change` gets the HTTP connection manager, the filter chain and the cluster of gatehouse. */
+export const startEnvoy = (
+  { port, gatehousePort, apiPort, ca }: Addresses,
+  change: (parts: EnvoyParts) => void = () => {},
+): Promise<FrontProxy> =>
   startFrontProxy({
     program: ENVOY,
     port,
     arguments: (_, write) => {
-      const configuration = fillPlaceholders(readDocumentedConfig('yaml envoy'), {
+      const configuration = readEnvoyConfig('envoy', {
         'port_value: 8443': `port_value: ${gatehousePort}`,
         'port_value: 9000': `port_value: ${apiPort}`,
         'port_value: 8080': `port_value: ${port}`,
         'gate.example.test': 'localhost',
         '/etc/gatehouse/ca.pem': ca,
       });
-      return envoyArguments(write('envoy.yaml', configuration));
+      const [chain] = configuration.static_resources.listeners[0].filter_chains;
+      const manager = chain.filters[0].typed_config;
+      const [cluster] = configuration.static_resources.clusters;
+      change({ chain, manager, filter: manager.http_filters[0].typed_config, cluster });
+      return envoyArguments(write('envoy.yaml', stringify(configuration)));
     },
+  });
+
+type Parsed = ReturnType<typeof parse>;
+
+interface EnvoyParts {
+  readonly chain: Parsed;
+  readonly manager: Parsed;
+  /** The configuration of `ext_authz`. */
+  readonly filter: Parsed;
+  readonly cluster: Parsed;
+}
+
+export const startEnvoyOverHttp = (addresses: Addresses): Promise<FrontProxy> =>
+  startEnvoy(addresses, ({ manager, filter, cluster }) => {
+    for (const name of ['transport_api_version', 'encode_raw_headers', 'grpc_service']) delete filter[name];
+    Object.assign(
+      filter,
+      readEnvoyConfig('envoy-http', { 'gate.example.test:8443': `localhost:${addresses.gatehousePort}` }),
+    );
+    delete cluster['typed_extension_protocol_options'];
+    delete cluster['transport_socket'].typed_config.common_tls_context.alpn_protocols;
+    manager['route_config'].request_headers_to_remove = ['authorization', 'dpop'];
   });

@@ -1,6 +1,7 @@
 import { formatScope } from '../../domain/scope.ts';
 import { ProtobufError } from '../../grpc/protobuf.ts';
 import { createMessageReply, isGrpcContentType, MESSAGE_PREFIX_BYTES, readMessage } from '../../grpc/unary-call.ts';
+import { foldFieldName } from '../../http/fold-field-name.ts';
 import { getHeaderValues } from '../../http/raw-headers.ts';
 import type { Reply } from '../../http/reply.ts';
 import type { RequestContext, RequestNotes } from '../../http/request-context.ts';
@@ -13,6 +14,8 @@ import type { ProxyRefusal } from './refusals.ts';
 import { type CheckedRequest, type CheckResult, type RequestCheck, toRecord } from './request-check.ts';
 
 export const EXT_AUTHZ_PATH = '/envoy.service.auth.v3.Authorization/Check';
+
+const ENVOY_CERTIFICATE_FIELD = foldFieldName('x-forwarded-client-cert');
 
 interface ExtAuthzDeps {
   readonly check: RequestCheck;
@@ -81,7 +84,7 @@ export class ExtAuthz {
       notes,
       original: { method, url: path, host: head.host },
       head,
-      request: { rawHeaders },
+      request: { rawHeaders: selectCertificateFields(rawHeaders) },
       sourceCertificate,
     };
   }
@@ -114,6 +117,15 @@ export class ExtAuthz {
     return createMessageReply(encodeAllowed(allowed, getMetadata(notes, scope)), 200);
   }
 }
+
+/**
+ * Clients can send every other field that may contain a certificate: Envoy forwards them in a check. This one it removes or overwrites, unless
+ * it is configured otherwise. Other spellings are kept, so that they are refused.
+ */
+const selectCertificateFields = (rawHeaders: readonly string[]): string[] =>
+  rawHeaders.flatMap((name, at) =>
+    at % 2 === 0 && foldFieldName(name) === ENVOY_CERTIFICATE_FIELD ? [name, rawHeaders[at + 1] ?? ''] : [],
+  );
 
 /** What the proxy refuses before it decides. */
 function checkHead({ original: { method, url }, head }: CheckedRequest): ProxyRefusal | undefined {

@@ -6,10 +6,13 @@ import {
   frameMessage,
   useExtAuthzClient,
 } from '../../support/ext-authz-client.ts';
+import { forwardedCertificateHeaders } from '../../support/forwarded-certificate.ts';
 import { withForwardedCertificates, withSettings } from '../../support/reconfigure.ts';
 import { ALICE } from '../../support/test-gateway.ts';
 import { until } from '../../support/until.ts';
 import { useForwardAuthGateway } from './forward-auth-gateway.ts';
+
+const XFCC = 'X-Forwarded-Client-Cert';
 
 const setUp = useForwardAuthGateway();
 const client = useExtAuthzClient(() => setUp.gateway);
@@ -259,19 +262,35 @@ describe('a token bound to a certificate', () => {
     });
   });
 
-  test('works with the header of the front proxy, which must not contradict the source', () =>
-    withSettings(setUp.gateway, withForwardedCertificates('ssl-client-cert'), async () => {
-      expect((await check(undefined, { 'ssl-client-cert': pem('alice') })).status).toBe(200);
-      expect((await check(pem('alice'), { 'ssl-client-cert': pem('alice') })).status).toBe(200);
-      expect((await check(pem('alice'), { 'ssl-client-cert': '' })).status).toBe(200);
-      for (const [source, header] of [
-        ['bob', 'alice'],
-        ['alice', 'bob'],
-      ] as const)
-        expect((await check(pem(source), { 'ssl-client-cert': pem(header) })).status).toBe(403);
-      expect((await check('nonsense', { 'ssl-client-cert': pem('alice') })).status).toBe(403);
-      expect((await check(pem('alice'), { ssl_client_cert: pem('alice') })).status).toBe(403);
+  const header = (name: string, user: 'alice' | 'bob'): string =>
+    new Map(forwardedCertificateHeaders(setUp.gateway.users[user].der)).get(name) ?? '';
+
+  test('works with x-forwarded-client-cert, which must not contradict the source', () =>
+    withSettings(setUp.gateway, withForwardedCertificates('x-forwarded-client-cert'), async () => {
+      const send = (source: string | undefined, value: string, name = 'x-forwarded-client-cert') =>
+        check(source, { [name]: value }).then(({ status }) => status);
+      const [ofAlice, ofBob] = [header(XFCC, 'alice'), header(XFCC, 'bob')];
+      expect(await send(undefined, ofAlice)).toBe(200);
+      expect(await send(pem('alice'), ofAlice)).toBe(200);
+      expect(await send(pem('alice'), '')).toBe(200);
+      expect(await send(undefined, ofBob)).toBe(401);
+      expect(await send(pem('bob'), ofAlice)).toBe(403);
+      expect(await send(pem('alice'), ofBob)).toBe(403);
+      expect(await send('nonsense', ofAlice)).toBe(403);
+      expect(await send(pem('alice'), ofAlice, 'x_forwarded_client_cert')).toBe(403);
     }));
+
+  test('does not work with a header that Envoy forwards from its client', async () => {
+    for (const [name, value] of forwardedCertificateHeaders(setUp.gateway.users.alice.der)) {
+      const forwardedHeader = name.toLowerCase() as 'client-cert';
+      if (name === XFCC) continue;
+      await withSettings(setUp.gateway, withForwardedCertificates(forwardedHeader), async () => {
+        expect([name, (await check(undefined, { [forwardedHeader]: value })).status]).toEqual([name, 401]);
+        expect([name, (await check(pem('bob'), { [forwardedHeader]: value })).status]).toEqual([name, 401]);
+        expect([name, (await check(pem('alice'), { [forwardedHeader]: value })).status]).toEqual([name, 200]);
+      });
+    }
+  });
 });
 
 test('a limit of a route is 429, and its state is added to the responses of the API', () =>
@@ -332,20 +351,6 @@ test('a peer that is not listed gets the same denial for every request, and the 
       expect(setUp.gateway.log.slice(before)).toContainEqual(
         expect.objectContaining({ event: 'forward_auth_peer_not_trusted', setting: 'trustedProxies' }),
       );
-    },
-  ));
-
-test('without trusted proxies, the path is an ordinary one', () =>
-  withSettings(
-    setUp.gateway,
-    (settings) => ({
-      ...settings,
-      trustedProxies: [],
-      routes: [{ path: EXT_AUTHZ_PATH, methods: ['POST'], public: true }, ...(settings.routes ?? [])],
-    }),
-    async () => {
-      await client.call(frameMessage(encodeCheckRequest({})), { ':authority': 'localhost:8443' });
-      expect(setUp.gateway.upstream.requests.map(({ url }) => url)).toEqual([EXT_AUTHZ_PATH]);
     },
   ));
 
