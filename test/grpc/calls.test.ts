@@ -33,6 +33,7 @@ const SERVICE = {
   clientStream: method('/files.Files/ClientStream', true, false),
   bidi: method('/files.Files/Bidi', true, true),
   secret: method('/admin.Admin/Secret', false, false),
+  unrouted: method('/other.Service/Call', false, false),
 } satisfies ServiceDefinition;
 
 interface Calls extends Client {
@@ -43,6 +44,7 @@ interface Calls extends Client {
     callback: (error: ServiceError | null, reply?: Buffer) => void,
   ): { cancel(): void; on(event: 'metadata' | 'status', listener: (value: never) => void): void };
   secret: Calls['unary'];
+  unrouted: Calls['unary'];
   serverStream(message: Buffer, metadata: Metadata): ClientReadableStream<Buffer>;
   bidi(metadata: Metadata): ClientDuplexStream<Buffer, Buffer>;
   clientStream(
@@ -149,7 +151,7 @@ const call = (
     metadata = authorized(),
     deadline,
     to = 'unary',
-  }: { metadata?: Metadata; deadline?: number; to?: 'unary' | 'secret' } = {},
+  }: { metadata?: Metadata; deadline?: number; to?: 'unary' | 'secret' | 'unrouted' } = {},
 ): Promise<Buffer> =>
   new Promise((resolve, reject) => {
     client[to](Buffer.from(message), metadata, { ...(deadline && { deadline }) }, (error, reply) =>
@@ -230,5 +232,69 @@ describe('calls of @grpc/grpc-js', () => {
       code: status.DEADLINE_EXCEEDED,
     });
     await until('the server knows', () => cancelled === before + 1);
+  });
+});
+
+describe('calls of @grpc/grpc-js that gatehouse refuses or ends', () => {
+  test('have the status that gRPC has for the reason, and the challenge as metadata', async () => {
+    const error = (await call('hello', { metadata: new Metadata() }).catch(
+      (reason: unknown) => reason,
+    )) as ServiceError;
+    expect([error.code, error.details]).toEqual([status.UNAUTHENTICATED, 'A bearer token is required.']);
+    expect(String(error.metadata.get('www-authenticate')[0])).toMatch(/^Bearer realm="gatehouse"/);
+    await expect(call('hello', { metadata: authorized('x.y.z') })).rejects.toMatchObject({
+      code: status.UNAUTHENTICATED,
+    });
+    await expect(call('hello', { to: 'secret' })).rejects.toMatchObject({
+      code: status.PERMISSION_DENIED,
+      details: 'The access token lacks the required scope: admin:manage.',
+    });
+    await expect(call('hello', { to: 'unrouted' })).rejects.toMatchObject({ code: status.UNIMPLEMENTED });
+  });
+
+  test('end with their grant, and the server is told', async () => {
+    const { access_token: ownToken } = await gateway.grant({ scope: 'files:read' });
+    const before = cancelled;
+    const stream = client.serverStream(Buffer.from('endless'), authorized(ownToken));
+    const failed = new Promise<ServiceError>((resolve) => stream.on('error', resolve));
+    await new Promise((resolve) => stream.once('data', resolve));
+    await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${ownToken}` } });
+    expect(await failed).toMatchObject({
+      code: status.UNAUTHENTICATED,
+      details: 'The access token has been revoked.',
+    });
+    await until('the server knows', () => cancelled === before + 1);
+    // Other calls of the connection go on.
+    expect((await call('hello')).toString()).toBe('hello');
+  });
+
+  test('end with their grant while the client may still send', async () => {
+    const { access_token: ownToken } = await gateway.grant({ scope: 'files:read' });
+    const stream = client.bidi(authorized(ownToken));
+    const failed = new Promise<ServiceError>((resolve) => stream.on('error', resolve));
+    stream.write(Buffer.from('a'));
+    await new Promise((resolve) => stream.once('data', resolve));
+    await gateway.request({ path: '/authsvc/Revoke/Token', headers: { authorization: `Bearer ${ownToken}` } });
+    expect(await failed).toMatchObject({ code: status.UNAUTHENTICATED });
+    expect((await call('hello')).toString()).toBe('hello');
+  });
+
+  test('are logged with their method and result', async () => {
+    const find = (method: string, result: number) =>
+      gateway.log.find(
+        ({ event, grpc_method: name, grpc_status: code }) => event === 'request' && name === method && code === result,
+      );
+    expect(
+      await until('the refused call is logged', () => find('admin.Admin/Secret', status.PERMISSION_DENIED)),
+    ).toMatchObject({
+      status: 403,
+      decision: 'refused',
+    });
+    expect(
+      await until('the ended call is logged', () => find('files.Files/ServerStream', status.UNAUTHENTICATED)),
+    ).toMatchObject({
+      status: 200,
+      reason: 'ended: token_revoked',
+    });
   });
 });
