@@ -145,7 +145,7 @@ describe('shutdown', () => {
   test('a client that sends a request whenever it receives a response gets it at the end of the pre-stop time, before a response', async () => {
     const { gateway } = await setUp((settings) => ({
       ...settings,
-      shutdown: { preStop: '3s', drain: '30s' },
+      shutdown: { preStop: '1s', drain: '30s' },
     }));
     const client = await openClient(gateway);
     const acknowledge = createAcknowledger(client);
