@@ -85,8 +85,6 @@ export const VerifyResponse = z.object({
   ...timestampFields('expires', 'When its grant expires.'),
 });
 
-export const EmptyResponse = z.object({});
-
 type EndpointName = 'token' | 'certificate' | 'device' | 'revoke' | 'verify';
 
 export type TokenApiService = EndpointService<EndpointName>;

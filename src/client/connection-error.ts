@@ -2,13 +2,6 @@ import { UnusableResponse } from '../http/read-response.ts';
 import { KeyPairError } from '../lib/key-pair.ts';
 import { UNKNOWN_CA_CODES } from '../lib/tls-errors.ts';
 
-interface ConnectionProblem {
-  /** Follows the address: "https://api.example.test …". */
-  readonly message: string;
-  /** A local file cannot be used, so a retry does not help. */
-  readonly isLocal: boolean;
-}
-
 interface ConnectionErrorContext {
   readonly url: URL;
   /** The option that sets the CA, such as "--cacert FILE". */
@@ -48,8 +41,10 @@ const MESSAGES: Readonly<Record<string, (url: URL) => string>> = {
   ERR_SSL_TLSV1_ALERT_UNKNOWN_CA: () => 'does not trust the CA of the client certificate',
 };
 
-export const explainConnectionError = (error: unknown, context: ConnectionErrorContext): ConnectionProblem => ({
+export const explainConnectionError = (error: unknown, context: ConnectionErrorContext) => ({
+  /** Follows the address: "https://api.example.test …". */
   message: describe(error as NodeJS.ErrnoException, context),
+  /** A local file cannot be used, so a retry does not help. */
   isLocal: error instanceof KeyPairError,
 });
 

@@ -1,4 +1,3 @@
-import type { Agent } from 'undici';
 import { IDENTITY_ENCODING, readResponseText } from '../http/read-response.ts';
 import { createHttpClient, type HttpRequest, type HttpResponse } from '../lib/http-client.ts';
 import { printable } from '../lib/printable.ts';
@@ -21,25 +20,14 @@ export interface ServiceOptions {
 }
 
 /** Calls to the token API. */
-export interface TokenService {
-  readonly url: URL;
-  /** The URL of the token service. Grants belong to it. */
-  readonly base: string;
-  /** Returns an agent for requests to the API with the same CA and certificate. */
-  agent(): Promise<Agent>;
-  post(route: string, body: Readonly<Record<string, string>>, timeoutMs?: number): Promise<ServiceResponse>;
-  /** Calls an OAuth endpoint, with the access token if there is one. */
-  postForm(route: string, fields: Readonly<Record<string, string>>, accessToken?: string): Promise<ServiceResponse>;
-  get(route: string, accessToken: string): Promise<ServiceResponse>;
-  close(): Promise<void>;
-}
+export type TokenService = ReturnType<typeof createTokenService>;
 
 export type ServiceResponse = Readonly<Record<string, unknown>>;
 
 const TIMEOUT_MS = 15_000;
 const MAX_BYTES = 64 * 1_024;
 
-export function createTokenService(options: ServiceOptions): TokenService {
+export function createTokenService(options: ServiceOptions) {
   const { ca, certificate, caOption = 'the option ca', servicePath = '/authsvc' } = options;
   const url = parseBaseUrl(options.url);
   const base = new URL(`${url.pathname.replace(/\/$/, '')}${servicePath}/`, url);
@@ -62,16 +50,19 @@ export function createTokenService(options: ServiceOptions): TokenService {
 
   return {
     url,
+    /** The URL of the token service. Grants belong to it. */
     base: base.href,
+    /** Returns an agent for requests to the API with the same CA and certificate. */
     agent: () => http.getAgent(),
-    post: (route, body, timeoutMs) =>
+    post: (route: string, body: Readonly<Record<string, string>>, timeoutMs?: number) =>
       send(route, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },
         body: JSON.stringify(body),
         timeoutMs,
       }),
-    postForm: (route, fields, accessToken) =>
+    /** Calls an OAuth endpoint, with the access token if there is one. */
+    postForm: (route: string, fields: Readonly<Record<string, string>>, accessToken?: string) =>
       send(route, {
         method: 'POST',
         headers: {
@@ -80,7 +71,7 @@ export function createTokenService(options: ServiceOptions): TokenService {
         },
         body: new URLSearchParams(fields).toString(),
       }),
-    get: (route, accessToken) => send(route, { headers: { authorization: `Bearer ${accessToken}` } }),
+    get: (route: string, accessToken: string) => send(route, { headers: { authorization: `Bearer ${accessToken}` } }),
     close: () => http.close(),
   };
 }

@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import { findClosestName } from '../lib/closest-name.ts';
+import { findClosestName, formatAlternatives } from '../lib/closest-name.ts';
 import { type Command, type CommandContext, type Option, UsageError } from './command.ts';
 
 /** Options of all commands. */
@@ -118,6 +118,3 @@ function checkSubcommandOptions(
   const owners = Object.keys(subcommands).filter((other) => subcommands[other]?.options.includes(option));
   throw new UsageError(`gatehouse ${name} ${action}: --${option} is for ${formatAlternatives(owners)}`);
 }
-
-const formatAlternatives = (names: readonly string[]): string =>
-  names.length < 2 ? names.join('') : `${names.slice(0, -1).join(', ')} or ${names.at(-1)}`;

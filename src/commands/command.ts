@@ -65,7 +65,7 @@ export interface CommandContext {
   readonly isErrorTerminal?: boolean;
   /** Width of the terminal of standard error. */
   readonly errorColumns?: number | undefined;
-  readonly stdin: NodeJS.ReadableStream & Partial<Pick<NodeJS.ReadStream, 'isTTY' | 'setRawMode'>>;
+  readonly stdin: NodeJS.ReadableStream & Partial<Pick<NodeJS.ReadStream, 'isTTY'>>;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
   /** Options of the Node process. */

@@ -1,3 +1,5 @@
+import { createInterface } from 'node:readline';
+import { Writable } from 'node:stream';
 import { hashPassword } from '../identity/password-hasher.ts';
 import { readAtMost } from '../lib/http-client.ts';
 import { type Command, type CommandContext, UsageError, writeJson } from './command.ts';
@@ -37,35 +39,19 @@ async function readFromPipe({ stdin }: CommandContext): Promise<string> {
   return password;
 }
 
-/** In raw mode, so that nothing is echoed; Ctrl-C and Ctrl-D cancel. */
-function readFromTerminal({ stdin, stderr }: CommandContext): Promise<string> {
-  return new Promise((resolve, reject) => {
-    let typed: string[] = [];
-    const end = (): void => {
-      stdin.off('data', onData);
-      stdin.setRawMode?.(false);
-      stdin.pause();
-      stderr('\n');
-    };
-    const onData = (data: Buffer | string): void => {
-      for (const key of data.toString()) {
-        if (key === '\r' || key === '\n') {
-          end();
-          const password = typed.join('');
-          return Buffer.byteLength(password) > MAX_BYTES ? reject(createTooLongError()) : resolve(password);
-        }
-        if (key === '\u0003' || key === '\u0004') {
-          end();
-          return reject(new UsageError('gatehouse hash-password: cancelled'));
-        }
-        if (key === '\u007f' || key === '\b') typed = typed.slice(0, -1);
-        else if (key === '\u0015') typed = [];
-        else if (key >= ' ' && typed.length <= MAX_BYTES) typed.push(key);
-      }
-    };
-    stderr('Password: ');
-    stdin.setRawMode?.(true);
-    stdin.on('data', onData);
-    stdin.resume();
-  });
+/** Nothing is echoed. Ctrl-C and Ctrl-D cancel. */
+async function readFromTerminal({ stdin, stderr }: CommandContext): Promise<string> {
+  stderr('Password: ');
+  const output = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const lines = createInterface({ input: stdin, output, terminal: true, historySize: 0 });
+  try {
+    const password = await new Promise<string>((resolve, reject) => {
+      lines.once('line', resolve).once('close', () => reject(new UsageError('gatehouse hash-password: cancelled')));
+    });
+    if (Buffer.byteLength(password) > MAX_BYTES) throw createTooLongError();
+    return password;
+  } finally {
+    lines.close();
+    stderr('\n');
+  }
 }

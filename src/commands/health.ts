@@ -41,16 +41,9 @@ interface FailedCheck {
   readonly problem: string;
 }
 
-interface HealthResult {
-  /** Undefined without a response; `why` then says why. */
-  readonly status?: number;
-  readonly failed?: readonly FailedCheck[];
-  readonly why?: string;
-}
-
 const MAX_BYTES = 64 * 1_024;
 
-async function requestHealth(url: URL): Promise<HealthResult> {
+async function requestHealth(url: URL): Promise<{ status?: number; failed?: readonly FailedCheck[]; why?: string }> {
   try {
     return await sendOnce(url, {
       timeoutMs: TIMEOUT_MS,

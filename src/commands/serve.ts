@@ -9,8 +9,12 @@ import { type EventLoopMonitor, startEventLoopMonitor } from '../server/event-lo
 import { type DrainOptions, type Gateway, type GatewayOptions, openGateway } from '../server/gateway.ts';
 import { returnIdleMemory } from '../server/idle-memory.ts';
 import { Reloader, type ReloaderOptions } from '../server/reloader.ts';
-import type { SupervisorMessage, WorkerMessage } from '../server/workers/ipc.ts';
-import { createRateLimitClient } from '../server/workers/ipc.ts';
+import {
+  createRateLimitClient,
+  type SupervisorMessage,
+  type WorkerMessage,
+  type WorkerQuery,
+} from '../server/workers/ipc.ts';
 import { openSupervisor } from '../server/workers/supervisor-process.ts';
 import { CONFIG_OPTIONS, type Command, type CommandContext, EXIT } from './command.ts';
 import { getRuntime, selfCheck } from './self-check.ts';
@@ -234,6 +238,14 @@ async function runWorker(serveContext: ServeContext, workers: number): Promise<v
     sendToSupervisor({ kind: 'snapshot', snapshot: await metrics.snapshot() });
   // Bounds what is lost when the worker is killed.
   const metricsTimer = setInterval(() => void sendMetrics(), METRICS_INTERVAL_MS).unref();
+  const respond = async (id: number, query: WorkerQuery): Promise<void> => {
+    if (query === 'snapshot') {
+      await sendMetrics();
+      return sendToSupervisor({ kind: 'query_result', id });
+    }
+    const result = query === 'status' ? gateway.getStatus() : gateway.findRecentEvents(query);
+    sendToSupervisor({ kind: 'query_result', id, result });
+  };
   const drainAndEnd = async (options: DrainOptions): Promise<void> => {
     const isDrained = await stop(options);
     clearInterval(metricsTimer);
@@ -244,12 +256,7 @@ async function runWorker(serveContext: ServeContext, workers: number): Promise<v
   };
   process.on('message', (message: SupervisorMessage) => {
     if (message.kind === 'limit') limits.onResponse(message);
-    if (message.kind === 'snapshot_request') void sendMetrics();
-    if (message.kind === 'query') {
-      const { id, query } = message;
-      const result = query === 'status' ? gateway.getStatus() : gateway.findRecentEvents(query);
-      sendToSupervisor({ kind: 'query_result', id, result });
-    }
+    if (message.kind === 'query') void respond(message.id, message.query);
     if (message.kind === 'announce_shutdown') gateway.announceShutdown();
     if (message.kind === 'drain') void drainAndEnd(message);
     if (message.kind !== 'reload') return;

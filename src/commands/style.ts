@@ -3,41 +3,12 @@ import { largest } from '../lib/extremes.ts';
 import type { LoggerOptions } from '../observability/logger.ts';
 import type { CommandContext } from './command.ts';
 
-type TextStyle = (text: string) => string;
-
-interface Style {
-  /** Headings and names. */
-  readonly emphasize: TextStyle;
-  /** The word `warning`. */
-  readonly warn: TextStyle;
-  /** What is wrong. */
-  readonly highlight: TextStyle;
-}
-
-const PLAIN: TextStyle = (text) => text;
-
-const createTextStyle =
-  (on: number, off: number): TextStyle =>
-  (text) =>
-    text === '' ? '' : `\x1b[${on}m${text}\x1b[${off}m`;
-
-const BOLD = createTextStyle(1, 22);
-const RED = createTextStyle(31, 39);
-const YELLOW = createTextStyle(33, 39);
-
-const PLAIN_STYLE: Style = { emphasize: PLAIN, warn: PLAIN, highlight: PLAIN };
-const TERMINAL_STYLE: Style = { emphasize: BOLD, warn: YELLOW, highlight: RED };
-
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** For a stream that is a terminal or not. */
-const getStyle = (isTerminal: boolean, env: Environment): Style =>
-  usesEscapes(isTerminal, env) ? TERMINAL_STYLE : PLAIN_STYLE;
-
 /** As in Node: FORCE_COLOR overrides NO_COLOR (https://no-color.org), and 0 turns colours off. */
-function usesEscapes(isTerminal: boolean, { NO_COLOR = '', FORCE_COLOR = '', TERM }: Environment): boolean {
+function usesEscapes({ NO_COLOR = '', FORCE_COLOR = '', TERM }: Environment): boolean {
   if (FORCE_COLOR !== '') return FORCE_COLOR !== '0' && FORCE_COLOR !== 'false';
-  return isTerminal && NO_COLOR === '' && TERM !== 'dumb';
+  return NO_COLOR === '' && TERM !== 'dumb';
 }
 
 const DEFAULT_COLUMNS = 80;
@@ -75,8 +46,7 @@ const isService = (env: CommandContext['env']): boolean =>
 export function getLogFormat(
   { format }: Settings['log'],
   { isTerminal = false, env }: Pick<CommandContext, 'isTerminal' | 'env'>,
-): Pick<LoggerOptions, 'format' | 'style'> {
+): Pick<LoggerOptions, 'format' | 'isColoured'> {
   const isText = format === 'text' || (format === 'auto' && isTerminal && !isService(env));
-  if (!isText) return { format: 'json' };
-  return { format: 'text', ...(isTerminal && { style: getStyle(isTerminal, env) }) };
+  return isText ? { format: 'text', isColoured: isTerminal && usesEscapes(env) } : { format: 'json' };
 }

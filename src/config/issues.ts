@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { findClosestName } from '../lib/closest-name.ts';
+import { findClosestName, formatAlternatives } from '../lib/closest-name.ts';
 import { isSecret, type KnownSetting, listAllNames, settingAt, type ValueType } from './known-settings.ts';
 import { type Finding, formatValue, type RawSettings } from './raw-settings.ts';
 import { describeType, formatPath, getAt, isObject, type SettingPath, type Tree } from './setting-path.ts';
@@ -90,9 +90,6 @@ function findRemedy(raw: RawSettings, path: SettingPath): string | undefined {
 
 const addRemedy = (finding: Finding, remedy: string | undefined): Finding =>
   remedy === undefined ? finding : { ...finding, message: `${finding.message}; ${remedy}`, showsLine: true };
-
-const formatAlternatives = (options: readonly string[]): string =>
-  options.length < 2 ? options.join('') : `${options.slice(0, -1).join(', ')} or ${options.at(-1)}`;
 
 /** Reports the variant that was most likely meant: the one whose type matches. */
 function convertUnionIssue(

@@ -113,12 +113,14 @@ function readSelection(by: string | null | undefined, text: string | null | unde
   return text.endsWith('*') || (by === 'grant' && !GRANT_ID.test(text)) ? undefined : { by, text };
 }
 
-function readSearch(query: URLSearchParams): GrantSearch {
+function readSearch(query: URLSearchParams) {
   const by = query.get('by');
   return {
-    by: isSearchField(by) ? by : 'name',
+    by: isSearchField(by) ? by : ('name' as const),
+    /** If empty, all grants are listed. */
     text: (query.get('q') ?? '').trim().slice(0, MAX_TEXT),
     withEnded: query.get('ended') === '1',
+    /** `next` of the previous page. */
     after: query.get('after') ?? undefined,
   };
 }
@@ -188,14 +190,7 @@ type SearchField = keyof typeof SEARCH_FIELDS;
 const isSearchField = (name: string | null | undefined): name is SearchField =>
   name !== null && name !== undefined && Object.hasOwn(SEARCH_FIELDS, name);
 
-interface GrantSearch {
-  readonly by: SearchField;
-  /** If empty, all grants are listed. */
-  readonly text: string;
-  readonly withEnded: boolean;
-  /** `next` of the previous page. */
-  readonly after: string | undefined;
-}
+type GrantSearch = ReturnType<typeof readSearch>;
 
 interface GrantSearchResult {
   readonly grants: readonly GrantView[];

@@ -78,17 +78,7 @@ export function computeQuantile(
 }
 
 /** What happened since the start of a process, or between two samples. */
-interface Totals {
-  /** Requests by decision. */
-  readonly decisions: Counts;
-  /** Refused and failed requests by reason. */
-  readonly refusals: Counts;
-  /** Requests per latency bucket. */
-  readonly latency: readonly number[];
-  /** Access tokens by grant type; `refresh` for refreshed grants. */
-  readonly tokens: Counts;
-  readonly revocations: number;
-}
+type Totals = ReturnType<typeof readTotals>;
 export type Interval = Totals & { readonly seconds: number };
 type Sample = Totals & { readonly time: number };
 
@@ -134,12 +124,14 @@ export class History {
 export const quantileOf = ({ latency }: Interval, quantile: number): number | undefined =>
   computeQuantile(latency, METRICS[LATENCY].buckets, quantile);
 
-const readTotals = (snapshot: Snapshot): Totals => ({
+const readTotals = (snapshot: Snapshot) => ({
   decisions: sumBy(snapshot, 'gatehouse_auth_decisions_total', 'decision'),
+  /** Refused and failed requests. */
   refusals: sumBy(snapshot, 'gatehouse_auth_decisions_total', 'reason', ({ decision }) =>
     ['refused', 'failed'].includes(decision ?? ''),
   ),
   latency: readBuckets(snapshot, LATENCY),
+  /** By grant type; `refresh` for refreshed grants. */
   tokens: sumBy(snapshot, 'gatehouse_tokens_issued_total', 'grant'),
   revocations: readTotal(snapshot, 'gatehouse_revocations_total') ?? 0,
 });

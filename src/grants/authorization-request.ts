@@ -2,7 +2,7 @@ import * as z from 'zod';
 import type { Epoch } from '../domain/grant.ts';
 import type { Integration } from '../domain/integration.ts';
 import { matchesRedirectUri } from '../domain/redirect-uri.ts';
-import { type Outcome, ok, refused } from '../domain/refusal.ts';
+import { type Outcome, ok, refused, refuseMalformed } from '../domain/refusal.ts';
 import { findExcess, formatScope, narrowScope, parseScope } from '../domain/scope.ts';
 import type { Parameters } from '../http/parameters.ts';
 import { omitUndefined } from '../lib/omit-undefined.ts';
@@ -67,8 +67,6 @@ const MAX_LENGTH = 1_900;
 
 type ClientDeps = Pick<GrantDeps, 'integrations'>;
 
-const malformed = (detail: string): Outcome<never> => refused({ reason: 'request_malformed', detail });
-
 export const hasCodeGrant = ({ grants, redirectUris = [], documentHosts = [], templateId }: Integration): boolean =>
   grants.has('code') && (templateId !== undefined || redirectUris.length > 0 || documentHosts.length > 0);
 
@@ -130,23 +128,23 @@ export function readAuthorizationRequest(
   targetContext: TargetContext,
 ): Outcome<AuthorizationRequest> {
   const state = parameters.get('state');
-  if (state !== undefined && !STATE.test(state)) return malformed('state must be printable ASCII.');
-  if (parameters.get('request') !== undefined) return malformed('Request objects are not supported.');
+  if (state !== undefined && !STATE.test(state)) return refuseMalformed('state must be printable ASCII.');
+  if (parameters.get('request') !== undefined) return refuseMalformed('Request objects are not supported.');
   const responseType = parameters.get('response_type');
-  if (responseType === undefined) return malformed('response_type is required.');
+  if (responseType === undefined) return refuseMalformed('response_type is required.');
   if (responseType !== 'code') return refused({ reason: 'response_type_unsupported' });
-  if ((parameters.get('response_mode') ?? 'query') !== 'query') return malformed('response_mode must be query.');
+  if ((parameters.get('response_mode') ?? 'query') !== 'query') return refuseMalformed('response_mode must be query.');
   if (!integration.access.some(({ grants }) => grants === undefined || grants.has('code')))
     return refused({ reason: 'grant_type_not_allowed', grantType: 'code' });
 
   const challenge = parameters.get('code_challenge');
-  if (challenge === undefined) return malformed('code_challenge is required (PKCE, RFC 7636).');
+  if (challenge === undefined) return refuseMalformed('code_challenge is required (PKCE, RFC 7636).');
   // Omitted, it is "plain".
-  if (parameters.get('code_challenge_method') !== 'S256') return malformed('code_challenge_method must be S256.');
-  if (!THUMBPRINT.test(challenge)) return malformed('code_challenge must be 43 characters in base64url.');
+  if (parameters.get('code_challenge_method') !== 'S256') return refuseMalformed('code_challenge_method must be S256.');
+  if (!THUMBPRINT.test(challenge)) return refuseMalformed('code_challenge must be 43 characters in base64url.');
   const proofKey = parameters.get('dpop_jkt');
   if (proofKey !== undefined && !THUMBPRINT.test(proofKey))
-    return malformed('dpop_jkt must be 43 characters in base64url.');
+    return refuseMalformed('dpop_jkt must be 43 characters in base64url.');
 
   const requestedScope = checkScope(integration, parameters.get('scope'));
   if (!requestedScope.ok) return requestedScope;
@@ -168,7 +166,7 @@ export function readAuthorizationRequest(
   };
   return JSON.stringify(request).length <= MAX_LENGTH
     ? ok(request)
-    : malformed('The request is too long; use a shorter scope or state.');
+    : refuseMalformed('The request is too long; use a shorter scope or state.');
 }
 
 function checkScope(integration: Integration, requested: string | undefined): Outcome<string | undefined> {
@@ -189,10 +187,11 @@ type SignInRequirements = Pick<AuthorizationRequest, 'signedInAfter' | 'authenti
 /** OpenID Connect Core §3.1.2.1. Consent is always asked for. */
 function readSignInRequirements(parameters: Parameters, now: Epoch): Outcome<SignInRequirements> {
   const prompts = new Set(parameters.get('prompt')?.split(' '));
-  if (!prompts.isSubsetOf(PROMPTS)) return malformed('prompt has an unknown value.');
+  if (!prompts.isSubsetOf(PROMPTS)) return refuseMalformed('prompt has an unknown value.');
   if (prompts.has('none')) return refused({ reason: 'interaction_required' });
   const maxAge = parameters.get('max_age');
-  if (maxAge !== undefined && !/^[0-9]{1,9}$/.test(maxAge)) return malformed('max_age must be a number of seconds.');
+  if (maxAge !== undefined && !/^[0-9]{1,9}$/.test(maxAge))
+    return refuseMalformed('max_age must be a number of seconds.');
   prompts.delete('consent');
   // Providers count in seconds: to some of them, a sign-in of the same second is young enough for max_age=0.
   if (maxAge !== undefined && Number(maxAge) === 0) prompts.add('login');

@@ -11,17 +11,11 @@ const TARGET_COUNT = 20;
 /** Pages read for one request; the user can ask for more. */
 const MAX_PAGES = 20;
 
-interface LiveGrantPage {
-  /** Newest first. */
-  readonly grants: readonly Grant[];
-  readonly next?: string;
-}
-
 const isLive = (deps: UserGrantDeps, grant: Grant): boolean =>
   getGrantState(grant, deps.now()) === 'live' && !isGrantRevoked(deps, grant);
 
-/** The valid grants of an identity, paginated. */
-export async function listLiveGrants(deps: UserGrantDeps, identity: string, after?: string): Promise<LiveGrantPage> {
+/** The valid grants of an identity, paginated; newest first. */
+export async function listLiveGrants(deps: UserGrantDeps, identity: string, after?: string) {
   const found = new Map<string, Grant>();
   let next = after;
   for (let pages = 0; pages < MAX_PAGES && found.size < TARGET_COUNT; pages += 1) {

@@ -13,20 +13,12 @@ export interface DeadlineEntry {
  * Timeouts that are checked together at intervals, since few ever expire and a timer for each costs more. Entries are a
  * linked list, so that adding and removing them creates no garbage.
  */
-export interface Deadlines {
-  add(entry: DeadlineEntry): void;
-  remove(entry: DeadlineEntry): void;
-  /**
-   * A deadline for a listed entry, without reading the clock: late by two ticks at most, and early by at most the time (below
-   * a second) for which the event loop has stalled since the last check.
-   */
-  deadlineIn(seconds: number): number;
-}
+export type Deadlines = ReturnType<typeof createDeadlines>;
 
 const TICK_MS = 200;
 const STALL_MS = 5 * TICK_MS;
 
-export function createDeadlines(): Deadlines {
+export function createDeadlines() {
   let first: DeadlineEntry | undefined;
   let timer: NodeJS.Timeout | undefined;
   let checkedAt = 0;
@@ -56,7 +48,7 @@ export function createDeadlines(): Deadlines {
     timer = undefined;
   };
   return {
-    add(entry) {
+    add(entry: DeadlineEntry): void {
       entry.next = first;
       if (first !== undefined) first.previous = entry;
       first = entry;
@@ -64,7 +56,7 @@ export function createDeadlines(): Deadlines {
       checkedAt = performance.now();
       timer = setInterval(checkAll, TICK_MS).unref();
     },
-    remove(entry) {
+    remove(entry: DeadlineEntry): void {
       const { previous, next } = entry;
       if (previous !== undefined) previous.next = next;
       else if (first === entry) first = next;
@@ -74,6 +66,10 @@ export function createDeadlines(): Deadlines {
       entry.next = undefined;
       entry.deadline = Number.POSITIVE_INFINITY;
     },
-    deadlineIn: (seconds) => checkedAt + TICK_MS + seconds * 1_000,
+    /**
+     * A deadline for a listed entry, without reading the clock: late by two ticks at most, and early by at most the time (below
+     * a second) for which the event loop has stalled since the last check.
+     */
+    deadlineIn: (seconds: number) => checkedAt + TICK_MS + seconds * 1_000,
   };
 }

@@ -39,14 +39,7 @@ interface Bucket {
   updatedAt: number;
 }
 
-interface TokenBuckets {
-  /** Returns the level before. Takes the amount only if there is enough, or debt is allowed. */
-  consume(key: string, rate: Rate, amount: number, allowDebt?: boolean): number;
-  level(key: string, rate: Rate): number | undefined;
-  set(key: string, level: number): void;
-}
-
-export function createTokenBuckets(now: () => number, maxKeys: number): TokenBuckets {
+export function createTokenBuckets(now: () => number, maxKeys: number) {
   const buckets = createBoundedCache<string, Bucket>(maxKeys);
   const refill = (bucket: Bucket, { burst, perSecond }: Rate): Bucket => {
     const time = now();
@@ -55,7 +48,8 @@ export function createTokenBuckets(now: () => number, maxKeys: number): TokenBuc
     return bucket;
   };
   return {
-    consume(key, rate, amount, allowDebt = false) {
+    /** Returns the level before. Takes the amount only if there is enough, or debt is allowed. */
+    consume(key: string, rate: Rate, amount: number, allowDebt = false): number {
       const bucket = refill(buckets.get(key) ?? { level: rate.burst, updatedAt: now() }, rate);
       const { level } = bucket;
       if (amount === 0) return level;
@@ -63,11 +57,11 @@ export function createTokenBuckets(now: () => number, maxKeys: number): TokenBuc
       buckets.set(key, bucket);
       return level;
     },
-    level(key, rate) {
+    level(key: string, rate: Rate): number | undefined {
       const bucket = buckets.get(key);
       return bucket && refill(bucket, rate).level;
     },
-    set: (key, level) => void buckets.set(key, { level, updatedAt: now() }),
+    set: (key: string, level: number) => void buckets.set(key, { level, updatedAt: now() }),
   };
 }
 

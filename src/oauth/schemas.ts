@@ -4,7 +4,7 @@ import { SUBJECT_TOKEN_TYPES, type SubjectTokenType } from '../tokens/trusted-is
 
 /** Requests and responses. The endpoints take their parameter names and types from here, and so does the OpenAPI document. */
 
-const clientId = nonEmptyField('The API integration.').meta({ examples: ['report-runner'] });
+export const clientId = nonEmptyField('The API integration.').meta({ examples: ['report-runner'] });
 const scope = nonEmptyField(
   '`resource:permission`, with spaces between items. The syntax of the token API (`;` between items, `,` between permissions) is accepted, too.',
 ).meta({
@@ -109,7 +109,8 @@ export const DeviceAuthorizationResponse = z.object({
   interval: integerField('Minimum seconds between polls; 5 more after each slow_down.'),
 });
 
-const authorizationParameters = {
+/** Of PAR, and of GET oauth2/authorize. */
+export const authorizationParameters = {
   response_type: z.literal('code'),
   redirect_uri: nonEmptyField('One of `redirectUris` of the integration.'),
   code_challenge: nonEmptyField('RFC 7636 §4.2.'),
@@ -125,19 +126,6 @@ const authorizationParameters = {
   max_age: nonEmptyField('Maximum age of the sign-in, in seconds.').exactOptional(),
   dpop_jkt: nonEmptyField('Thumbprint of the DPoP key of the token request (RFC 9449 §10).').exactOptional(),
 };
-
-/** GET oauth2/authorize. */
-export const AuthorizationQuery = z.looseObject({
-  client_id: clientId,
-  ...authorizationParameters,
-  response_type: authorizationParameters.response_type.exactOptional(),
-  redirect_uri: authorizationParameters.redirect_uri.exactOptional(),
-  code_challenge: authorizationParameters.code_challenge.exactOptional(),
-  code_challenge_method: authorizationParameters.code_challenge_method.exactOptional(),
-  request_uri: nonEmptyField(
-    'From oauth2/par; replaces all other parameters except client_id. Without it, response_type, redirect_uri and code_challenge are required.',
-  ).exactOptional(),
-});
 
 export const PushedAuthorizationRequest = z.looseObject({
   client_id: optionalClientId,
@@ -157,13 +145,9 @@ export const RevocationRequest = z.looseObject({
   ...clientAuthentication,
 });
 
-export const RevocationResponse = z.object({});
-
 export const LogoutRequest = z.looseObject({
   logout_token: nonEmptyField('A logout token from a trusted issuer (OpenID Connect Back-Channel Logout 1.0).'),
 });
-
-export const LogoutResponse = z.object({});
 
 export const IntrospectionRequest = z.looseObject({
   token: nonEmptyField('An access token.'),
@@ -238,18 +222,4 @@ export const ProtectedResource = z.object({
     .meta({ description: 'Algorithms of DPoP proofs (RFC 9449); omitted if DPoP is off.' }),
   resource_name: textField('`resourceMetadata.name`.').exactOptional(),
   resource_documentation: textField('`resourceMetadata.documentation`.').exactOptional(),
-});
-
-/** RFC 7517 §5. */
-export const JwkSet = z.object({
-  keys: z.array(
-    z.looseObject({
-      kty: z.string(),
-      kid: z.string(),
-      alg: z.string(),
-      use: z.literal('sig'),
-      crv: z.string(),
-      x: z.string(),
-    }),
-  ),
 });

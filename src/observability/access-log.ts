@@ -68,7 +68,7 @@ export function createAccessLog(output: LogOutput, options: AccessLogOptions): A
     .map(([name, value]) => (json ? `,${JSON.stringify(name)}:${quoteJson(value)}` : ` ${name}=${quoteJson(value)}`))
     .join('');
   const head = flattenString(
-    `${json ? '","level":"info","event":"request"' : ` ${formatTextHead('info', 'request', output.style)}`}${constantFields}${prefixes.request_id}`,
+    `${json ? '","level":"info","event":"request"' : ` ${formatTextHead('info', 'request', output.isColoured)}`}${constantFields}${prefixes.request_id}`,
   );
   const end = json ? '}\n' : '\n';
   const maskValue = (name: AccessField, value: string): string =>

@@ -1,3 +1,4 @@
+import { styleText } from 'node:util';
 import { redactText } from '../lib/redact.ts';
 import { Fault } from '../ports/fault.ts';
 import type { AuditEvent } from './audit-events.ts';
@@ -55,19 +56,9 @@ export interface Logger {
   readonly output?: LogOutput;
 }
 
-/** How parts of text lines are highlighted on a terminal. */
-interface LineStyle {
-  /** Names of events. */
-  readonly emphasize: (text: string) => string;
-  /** The level `warn`. */
-  readonly warn: (text: string) => string;
-  /** The level `error`. */
-  readonly highlight: (text: string) => string;
-}
-
 export interface LogOutput {
   readonly format: 'json' | 'text';
-  readonly style?: LineStyle | undefined;
+  readonly isColoured?: boolean | undefined;
   /** Added to every line. */
   readonly fields: LogFields;
   /** In milliseconds. */
@@ -81,8 +72,8 @@ const RANK = { debug: 0, info: 1, warn: 2, error: 3 } as const satisfies Record<
 export interface LoggerOptions {
   readonly level: LogLevel;
   readonly format: 'json' | 'text';
-  /** For text lines. Omitted: plain. */
-  readonly style?: LineStyle | undefined;
+  /** Text lines have the escape sequences of a terminal. */
+  readonly isColoured?: boolean | undefined;
   /** Receives whole lines with a newline. Important lines are dropped last. */
   readonly write: (line: string, isImportant?: boolean) => void;
   /** In milliseconds. */
@@ -94,12 +85,12 @@ export interface LoggerOptions {
 export function createLogger({
   level,
   format,
-  style,
+  isColoured,
   write,
   now = Date.now,
   fields: baseFields = {},
 }: LoggerOptions): Logger {
-  const line = format === 'json' ? formatJsonLine : (entry: LogFields): string => formatTextLine(entry, style);
+  const line = format === 'json' ? formatJsonLine : (entry: LogFields): string => formatTextLine(entry, isColoured);
   const emit = (entryLevel: LogLevel, event: string, fields: LogFields): void => {
     if (RANK[entryLevel] >= RANK[level])
       write(
@@ -115,7 +106,7 @@ export function createLogger({
     audit: (event, fields = {}) => write(line(auditEntry(new Date(now()), event, baseFields, fields)), true),
     output: {
       format,
-      style,
+      isColoured,
       fields: baseFields,
       now,
       isEnabled: (entryLevel) => RANK[entryLevel] >= RANK[level],
@@ -159,19 +150,19 @@ const escapeCharacter = (char: string): string => `\\u${char.charCodeAt(0).toStr
 const formatJsonLine = (entry: LogFields): string => `${quoteJson(entry)}\n`;
 
 /** Level and event of a text line. */
-export function formatTextHead(level: string, event: string, style?: LineStyle): string {
+export function formatTextHead(level: string, event: string, isColoured = false): string {
   const paddedLevel = level.padEnd(5);
-  if (style === undefined) return `${paddedLevel} ${event}`;
-  const shownLevel =
-    level === 'error' ? style.highlight(paddedLevel) : level === 'warn' ? style.warn(paddedLevel) : paddedLevel;
-  return `${shownLevel} ${style.emphasize(event)}`;
+  if (!isColoured) return `${paddedLevel} ${event}`;
+  const options = { validateStream: false };
+  const colours = level === 'error' ? (['red'] as const) : level === 'warn' ? (['yellow'] as const) : [];
+  return `${styleText(colours, paddedLevel, options)} ${styleText('bold', event, options)}`;
 }
 
-function formatTextLine({ time, level, event, ...fields }: LogFields, style?: LineStyle): string {
+function formatTextLine({ time, level, event, ...fields }: LogFields, isColoured?: boolean): string {
   const rest = Object.entries(fields)
     .filter(([, value]) => value !== undefined)
     .map(([name, value]) => `${name}=${quoteJson(value)}`);
-  const head = formatTextHead(String(level), String(event), style);
+  const head = formatTextHead(String(level), String(event), isColoured);
   return `${[String(time).slice(11, 19), head, ...rest].join(' ')}\n`;
 }
 

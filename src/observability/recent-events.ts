@@ -7,25 +7,7 @@ import type { LogFields, LogValue } from './logger.ts';
 import { redactValue } from './logger.ts';
 
 /** A refused or failed request. Contains no token, header, query or body. */
-export interface RecentRefusal {
-  /** Milliseconds since 1970. */
-  readonly time: number;
-  readonly id: string;
-  readonly method: string;
-  readonly status: number;
-  readonly decision: string;
-  readonly path?: string;
-  readonly from?: string;
-  readonly rule?: string;
-  /** A code, or a code and its detail: `token_invalid: expired`. */
-  readonly reason?: string;
-  readonly identity?: string;
-  readonly name?: string;
-  readonly client?: string;
-  readonly grant?: string;
-  readonly upstream?: string;
-  readonly original?: string;
-}
+export type RecentRefusal = ReturnType<typeof createRefusal>;
 
 export interface RecentAuditEvent {
   readonly time: number;
@@ -102,10 +84,11 @@ const MAX_METHOD = 32;
 const MAX_PATH = 512;
 const MAX_TEXT = 256;
 
-function createRefusal(record: RequestRecord, time: number, hidden: ReadonlySet<string>): RecentRefusal {
+function createRefusal(record: RequestRecord, time: number, hidden: ReadonlySet<string>) {
   const optional = <N extends string>(name: N, value: string | undefined, max = MAX_TEXT) =>
     value === undefined || hidden.has(name) ? undefined : ({ [name]: copyText(value, max) } as Record<N, string>);
   return {
+    /** Milliseconds since 1970. */
     time,
     id: record.id,
     method: copyText(record.method ?? '', MAX_METHOD),
@@ -114,6 +97,7 @@ function createRefusal(record: RequestRecord, time: number, hidden: ReadonlySet<
     ...optional('path', record.url?.split('?', 1)[0], MAX_PATH),
     ...optional('from', record.clientAddress),
     ...optional('rule', record.rule),
+    /** A code, or a code and its detail: `token_invalid: expired`. */
     ...optional('reason', record.reason),
     ...optional('identity', record.identity),
     ...optional('name', record.name),

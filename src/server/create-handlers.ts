@@ -25,7 +25,7 @@ import {
 } from '../tokens/trusted-issuers/trusted-issuers.ts';
 import { createCertificateValidator } from '../x509/certificate-validator.ts';
 import { buildGrantPolicy, buildIntegrations, buildIntrospection } from './build-from-settings.ts';
-import { type ClientCertificates, createClientCertificates } from './client-certificates.ts';
+import { createClientCertificates } from './client-certificates.ts';
 import { type ConfigResources, withStartError } from './config-resources.ts';
 import { buildProofVerifier, createTokenRequestProofs } from './dpop.ts';
 import type { ProcessState } from './process-state.ts';
@@ -33,13 +33,7 @@ import { getPagesOrigin, ServicePaths } from './service-paths.ts';
 import { createAssertionVerifier } from './trusted-issuers.ts';
 
 /** What the handlers of one configuration are created from. */
-export interface BuildContext extends ConfigResources {
-  readonly settings: Settings;
-  readonly processState: ProcessState;
-  readonly scope: ResourceScope;
-  readonly certificates: ClientCertificates;
-  readonly grantDeps: GrantDeps;
-}
+export type BuildContext = ReturnType<typeof createBuildContext>;
 
 const getServicePath = ({ service }: Settings): string => service.paths[0] ?? '/authsvc';
 const getPagesPath = (settings: Settings): string => `${getServicePath(settings)}/device`;
@@ -49,7 +43,7 @@ export function createBuildContext(
   processState: ProcessState,
   scope: ResourceScope,
   opened: ConfigResources,
-): BuildContext {
+) {
   const { store, log, now } = processState;
   const { files, keyring, trustedIssuers, ocsp } = opened;
   const { issuers, crls } = files;

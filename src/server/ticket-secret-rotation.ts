@@ -158,14 +158,10 @@ export class TicketSecretRotation {
   }
 }
 
-interface SecretSpec {
-  readonly name: string;
-  readonly sealing: string;
-  readonly expires: Epoch;
-}
+type SecretSpec = ReturnType<typeof getSecretSpec>;
 
 /** The name includes the sealing key: a key rotation also rotates the secret. */
-function getSecretSpec(time: Epoch, keyring: SealingKeys): SecretSpec {
+function getSecretSpec(time: Epoch, keyring: SealingKeys) {
   const period = Math.floor(time / ROTATION_SECONDS);
   const { kid: sealing } = keyring.getCurrentSealingKey(time);
   return {

@@ -125,26 +125,14 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
   }
 
   #open(source: KeySource, fixedKeys: readonly IssuerKey[] | undefined): OpenedResource<IssuerKeys> {
-    const { name, issuer, jwksUri, certificate, bearerTokenFile } = source;
-    const httpClient = createSourceClient(source, 2);
-    const anonymousHttpClient =
-      certificate === undefined ? httpClient : createSourceClient({ ...source, certificate: undefined }, 2);
+    const { name } = source;
+    const fetcher = createKeyFetcher(source);
     const count = (result: 'success' | 'failure') =>
       this.#metrics.counter('gatehouse_issuer_key_fetches_total', name, result);
     const previous = fixedKeys === undefined ? this.#findPrevious(source) : undefined;
     const options: IssuerKeysOptions = {
       name,
-      fetch: async () =>
-        fixedKeys ??
-        fetchKeys({
-          issuer,
-          jwksUri,
-          httpClient,
-          anonymousHttpClient,
-          ...(bearerTokenFile !== undefined && {
-            readBearerToken: () => readFileSync(bearerTokenFile, 'utf8').trim(),
-          }),
-        }),
+      fetch: async () => fixedKeys ?? fetcher.fetch(),
       algorithms: source.algorithms,
       refreshInterval: source.refreshInterval,
       cooldown: source.cooldown,
@@ -183,7 +171,7 @@ export class IssuerKeysRegistry extends SharedResources<IssuerKeys> {
       },
       async close() {
         keys.close();
-        await Promise.all([...new Set([httpClient, anonymousHttpClient])].map((client) => client.destroy()));
+        await fetcher.close();
       },
     };
   }
@@ -247,6 +235,20 @@ const createSourceClient = ({ timeout, ca, certificate, key }: KeySource, maxCon
     certificate: certificate === undefined || key === undefined ? undefined : { cert: certificate, key },
     maxConnections,
   });
+
+/** Fetches the keys of an issuer. */
+export function createKeyFetcher(source: KeySource) {
+  const { issuer, jwksUri, certificate, bearerTokenFile } = source;
+  const httpClient = createSourceClient(source, 2);
+  const anonymousHttpClient =
+    certificate === undefined ? httpClient : createSourceClient({ ...source, certificate: undefined }, 2);
+  const readBearerToken =
+    bearerTokenFile === undefined ? undefined : () => readFileSync(bearerTokenFile, 'utf8').trim();
+  return {
+    fetch: () => fetchKeys({ issuer, jwksUri, httpClient, anonymousHttpClient, readBearerToken }),
+    close: () => Promise.all([...new Set([httpClient, anonymousHttpClient])].map((client) => client.destroy())),
+  };
+}
 
 /** Throws a `StartError` if a file cannot be read. */
 export function readKeySource(name: string, settings: IssuerSettings): KeySource {

@@ -12,16 +12,8 @@ import { describeValidity, isValidAt, mergeValidity, readValidity } from './vali
 /** Each problem names its file. */
 export class CertificateFilesError extends ProblemsError {}
 
-interface ServerCertificate {
-  /** The chain, PEM. */
-  readonly certificate: string;
-  readonly key: string;
-  readonly notBefore: Epoch;
-  readonly notAfter: Epoch;
-}
-
 export interface CertificateFiles {
-  readonly server?: ServerCertificate;
+  readonly server?: ReturnType<typeof loadServerCertificate>;
   readonly issuers: readonly ApprovedIssuer[];
   readonly crls: CrlSet;
   /** Certificates that have expired or are not valid yet. They prevent neither a start nor a reload, which may bring a revocation. */
@@ -132,16 +124,8 @@ const PREVIOUS_IN_USE = {
   early: 'this process uses the previous certificate until it is restarted: check the clock, or reload at that time',
 } as const;
 
-interface LostCrl {
-  /** Its former file. */
-  readonly file: string;
-  readonly issuer: string;
-  /** An older list, or none. */
-  readonly replacement: Crl | undefined;
-}
-
 /** Lists of approved issuers that are missing or replaced by older ones: certificates they revoke would be accepted again. */
-function findLostCrls(previous: readonly Crl[], crls: readonly Crl[], issuers: readonly ApprovedIssuer[]): LostCrl[] {
+function findLostCrls(previous: readonly Crl[], crls: readonly Crl[], issuers: readonly ApprovedIssuer[]) {
   const approved = new Set(issuers.map(({ keyFingerprint }) => keyFingerprint));
   const newestByIssuer = getNewestByIssuer(crls);
   return [...getNewestByIssuer(previous).values()].flatMap(({ issuerKey, issuer, file, thisUpdate }) => {
@@ -160,7 +144,7 @@ function getNewestByIssuer(crls: readonly Crl[]): ReadonlyMap<string, Crl> {
   return newest;
 }
 
-const describeLostCrl = ({ file, issuer, replacement }: LostCrl): string =>
+const describeLostCrl = ({ file, issuer, replacement }: ReturnType<typeof findLostCrls>[number]): string =>
   replacement === undefined
     ? `${file}: no longer contains the revocation list of ${issuer}; restore it, remove the issuer or the file from the configuration, or restart to run without it`
     : `${replacement.file}: contains a revocation list of ${issuer} that is older than the one in use; restore the newer one, or restart to use the older one`;
@@ -187,7 +171,7 @@ function loadServerCertificate(
   files: { readonly certificate: string; readonly key: string },
   chain: string,
   keyText: string,
-): ServerCertificate {
+) {
   const [leaf] = parseCertificates(Buffer.from(chain));
   let key: KeyObject;
   try {

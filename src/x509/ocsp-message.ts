@@ -97,14 +97,7 @@ export function readOcspResponse(
   return readSingleResponse(single, now);
 }
 
-interface BasicResponse {
-  readonly signed: SignedStructure;
-  readonly responderId: Element;
-  readonly responses: readonly Element[];
-  readonly certificates: readonly Element[];
-}
-
-function readBasicResponse(bytes: Buffer): BasicResponse {
+function readBasicResponse(bytes: Buffer) {
   const [statusCode, wrapped, ...rest] = children(readElement(bytes, TAG.sequence));
   if (rest.length > 0) throw new DerError('more than a response');
   const status = readSmallInteger({ ...expectTag(statusCode, ENUMERATED), tag: TAG.integer });
@@ -128,7 +121,7 @@ function readBasicResponse(bytes: Buffer): BasicResponse {
   };
 }
 
-function readResponseData(tbs: Element): Pick<BasicResponse, 'responderId' | 'responses'> {
+function readResponseData(tbs: Element) {
   const fields = children(tbs);
   // X.690 §11.5: the default version is omitted.
   const responderId = fields.shift();

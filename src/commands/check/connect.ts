@@ -1,10 +1,8 @@
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import type { Settings } from '../../config/schema.ts';
 import { createLdapConnectionPool } from '../../identity/ldap-connection-pool.ts';
-import { createHttpClient } from '../../lib/http-client.ts';
 import { ProblemsError } from '../../lib/problems-error.ts';
 import { withTimeout } from '../../lib/promises.ts';
 import { readSettingFile } from '../../lib/read-file.ts';
@@ -14,8 +12,8 @@ import { parseTargetUrl } from '../../proxy/upstream/targets.ts';
 import { readUpstreamTlsFiles, toTlsOptions } from '../../proxy/upstream/tls-files.ts';
 import { openOpenIdProviders } from '../../server/config-resources.ts';
 import { createRedisOptions } from '../../server/open-store.ts';
+import { createKeyFetcher, readKeySource } from '../../server/trusted-issuers.ts';
 import { formatRedisAddress } from '../../stores/redis/url.ts';
-import { fetchKeys } from '../../tokens/trusted-issuers/fetch-keys.ts';
 
 /** Something that gatehouse connects to. Its address contains no secret. */
 interface Dependency {
@@ -130,41 +128,22 @@ function listRedis(settings: Settings): readonly Dependency[] {
 }
 
 const listIssuers = ({ trustedIssuers }: Settings): readonly Dependency[] =>
-  Object.entries(trustedIssuers).flatMap(([name, settings]) => {
-    const { issuer, jwksUri, jwksFile, timeout, bearerTokenFile } = settings;
-    if (jwksFile !== undefined) return [];
-    const setting = `trustedIssuers.${name}`;
-    const read = (kind: 'ca' | 'certificate' | 'key') => readSettingFile(`${setting}.${kind}`, settings[kind]);
-    return [
-      {
-        setting,
-        address: jwksUri ?? issuer,
-        async connect() {
-          const options = { timeoutMs: limitStep(timeout) * 1_000, ca: read('ca'), maxConnections: 2 };
-          const [cert, key] = [read('certificate'), read('key')];
-          const anonymousHttpClient = createHttpClient(options);
-          const httpClient =
-            cert === undefined || key === undefined
-              ? anonymousHttpClient
-              : createHttpClient({ ...options, certificate: { cert, key } });
-          try {
-            const keys = await fetchKeys({
-              issuer,
-              jwksUri,
-              httpClient,
-              anonymousHttpClient,
-              ...(bearerTokenFile !== undefined && {
-                readBearerToken: () => readFileSync(bearerTokenFile, 'utf8').trim(),
-              }),
-            });
-            return keys.length === 1 ? '1 key' : `${keys.length} keys`;
-          } finally {
-            for (const client of new Set([httpClient, anonymousHttpClient])) void client.destroy();
-          }
-        },
+  Object.entries(trustedIssuers)
+    .filter(([, { jwksFile }]) => jwksFile === undefined)
+    .map(([name, settings]) => ({
+      setting: `trustedIssuers.${name}`,
+      address: settings.jwksUri ?? settings.issuer,
+      async connect() {
+        const source = readKeySource(name, { ...settings, timeout: limitStep(settings.timeout) });
+        const fetcher = createKeyFetcher(source);
+        try {
+          const { length } = await fetcher.fetch();
+          return length === 1 ? '1 key' : `${length} keys`;
+        } finally {
+          void fetcher.close();
+        }
       },
-    ];
-  });
+    }));
 
 const listLdap = ({ directories }: Settings): readonly Dependency[] =>
   Object.entries(directories).flatMap(([name, { ldap }]) =>

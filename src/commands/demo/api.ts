@@ -3,21 +3,15 @@ import { createServer, type IncomingHttpHeaders, type IncomingMessage } from 'no
 import type { AddressInfo } from 'node:net';
 import { readMessageBody } from '../../admin/node-request.ts';
 
-/** A small REST API behind the demo gateway. It does no authorization itself, and returns the caller. */
-export interface DemoApi {
-  readonly port: number;
-  close(): Promise<void>;
-}
+export type DemoApi = Awaited<ReturnType<typeof openDemoApi>>;
 
 const FILES = ['welcome.txt', 'prices.csv', 'map.png'];
 
-interface ApiResponse {
-  readonly status: number;
-  readonly body: Readonly<Record<string, unknown>>;
-}
-
-/** Listens on the given loopback port, or on a free one if that is in use. */
-export async function openDemoApi(port: number): Promise<DemoApi> {
+/**
+ * A small REST API behind the demo gateway. It does no authorization itself, and returns the caller. Listens on the given
+ * loopback port, or on a free one if that is in use.
+ */
+export async function openDemoApi(port: number) {
   const reports: string[] = ['Opening day'];
   const server = createServer({ requestTimeout: 30_000 }, (request, response) => {
     void handleRequest(request, reports).then(({ status, body }) => {
@@ -30,11 +24,10 @@ export async function openDemoApi(port: number): Promise<DemoApi> {
   await listen(port).catch(() => listen(0));
   return {
     port: (server.address() as AddressInfo).port,
-    close: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
+    async close(): Promise<void> {
+      server.close().closeAllConnections();
+      await once(server, 'close');
+    },
   };
 }
 
@@ -44,7 +37,7 @@ const describeCaller = (headers: IncomingHttpHeaders): object => {
   return user === undefined ? {} : { caller: user, client, scope };
 };
 
-async function handleRequest(request: IncomingMessage, reports: string[]): Promise<ApiResponse> {
+async function handleRequest(request: IncomingMessage, reports: string[]) {
   const { method = '', url = '' } = request;
   const [, resource = '', name = ''] = new URL(url, 'http://demo').pathname.split('/').map(decodeURIComponent);
   const body = await readMessageBody(request, 10_000, 10);

@@ -27,18 +27,10 @@ const DEMO_USERS = [
   readonly group: string;
 })[];
 
-export interface DemoFolder {
-  readonly folder: string;
-  readonly configuration: string;
-  /** By user name; undefined where passwords.txt was removed. */
-  readonly passwords: Readonly<Record<string, string | undefined>>;
-  /** Names of certificates that were written. */
-  readonly renewed: readonly string[];
-  readonly isNew: boolean;
-}
+export type DemoFolder = Awaited<ReturnType<typeof prepareDemoFolder>>;
 
 /** Creates missing files and renews certificates that are about to expire; everything else is kept. */
-export async function prepareDemoFolder(folder: string, apiPort: number, now: number): Promise<DemoFolder> {
+export async function prepareDemoFolder(folder: string, apiPort: number, now: number) {
   createPrivateFolder(folder);
   // The demo may run inside a git repository.
   if (!existsSync(join(folder, '.gitignore'))) writePrivateFile(join(folder, '.gitignore'), '*\n');
@@ -59,13 +51,15 @@ export async function prepareDemoFolder(folder: string, apiPort: number, now: nu
       writeKeyringFile(join(folder, 'data', 'keys.json'), createKeyringFile('EdDSA'), { replace: false });
     writePrivateFile(configuration, renderDemoConfiguration(users, apiPort));
   }
-  const passwords = Object.fromEntries(
+  // By user name; undefined where passwords.txt was removed.
+  const passwords: Readonly<Record<string, string | undefined>> = Object.fromEntries(
     (readIfExists(passwordFile) ?? '').split('\n').flatMap((line) => {
       const [name = '', password = ''] = line.split(' ');
       return name === '' || password === '' ? [] : [[name, password]];
     }),
   );
   const pki = join(folder, 'pki');
+  // Names of certificates that were written.
   const renewed = await ensurePki(pki, DEMO_USERS, now);
   for (const { name } of DEMO_USERS) {
     const password = passwords[name];

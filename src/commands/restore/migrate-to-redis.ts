@@ -18,11 +18,6 @@ interface MigrationOptions {
   readonly report?: ReportProgress;
 }
 
-interface MigrationResult extends ImportResult {
-  /** Records that failed authentication, in the backup or in Redis. */
-  readonly refused: number;
-}
-
 /** Longer than for a server: many commands are in flight. */
 const COMMAND_TIMEOUT_MS = 10_000;
 
@@ -32,8 +27,9 @@ const now = (): number => Date.now() / 1_000;
  * Imports a backup of the embedded store into Redis. It is idempotent, can be repeated after an interruption, and never
  * replaces newer records. Until it is complete, gatehouse does not start with this Redis.
  */
-export async function migrateToRedis(options: MigrationOptions): Promise<MigrationResult> {
+export async function migrateToRedis(options: MigrationOptions) {
   const { settings, from, report = () => {} } = options;
+  // Records that failed authentication, in the backup or in Redis.
   let refused = 0;
   const authenticator = openKeyedAuthenticator(
     settings,

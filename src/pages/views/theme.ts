@@ -67,7 +67,7 @@ const DEFAULT_ACCENT = '#1d5bb8';
 export const createBaseStyle = (accent: string = DEFAULT_ACCENT): string => {
   const light = createAccent(accent, BACKGROUNDS.light, 'light');
   const dark = createAccent(accent, BACKGROUNDS.dark, 'dark');
-  const renderAccent = ({ main, hover, onMain, tint }: Accent): string =>
+  const renderAccent = ({ main, hover, onMain, tint }: ReturnType<typeof createAccent>): string =>
     `--main:${main};--main-hover:${hover};--on-main:${onMain};--focus:${main};--tint:${tint}`;
   return `:root{color-scheme:light dark;--page:#f3f5f7;--card:#fff;--line:#d5dae0;--field:#7a8490;--text:#1a1f26;--soft:#525c68;--warn:#fff6e0;--warn-line:#b97a00;--bad:#fdecea;--bad-line:#b3261e;--good:#1b7340;--danger:#b3261e;--danger-hover:#8f1d17;--on-danger:#fff;--shadow:rgba(20,30,45,.05);${renderAccent(light)}}
 @media (prefers-color-scheme:dark){:root{--page:#11151a;--card:#1a2027;--line:#333c47;--field:#8792a0;--text:#e8ecf1;--soft:#aab4c0;--warn:#2f2713;--warn-line:#e0a93a;--bad:#3a1e1c;--bad-line:#ff8a80;--good:#7ddba0;--danger:#ff8a80;--danger-hover:#ffaaa3;--on-danger:#2a0b08;--shadow:rgba(0,0,0,.25);${renderAccent(dark)}}}
@@ -166,16 +166,6 @@ export function createStyle(accent?: string): Style {
   return { text, source: `'sha256-${hash('sha256', text, 'base64')}'` };
 }
 
-/** The operator's accent colour, adjusted to the contrast that WCAG 2.2 requires (1.4.3). */
-export interface Accent {
-  readonly main: string;
-  readonly hover: string;
-  /** Colour of text on `main`. */
-  readonly onMain: string;
-  /** Background of what is to be noticed. */
-  readonly tint: string;
-}
-
 export const MIN_CONTRAST = 4.5;
 
 type Rgb = readonly [number, number, number];
@@ -218,12 +208,10 @@ function ensureContrast(colour: string, backgrounds: readonly string[], towards:
 
 const TINT_SHARE = { light: 0.08, dark: 0.1 } as const;
 
-/** `backgrounds`: those of text in this colour. The first one is that of the tinted parts as well. */
-export function createAccent(
-  colour: string,
-  backgrounds: readonly [string, ...string[]],
-  scheme: 'light' | 'dark',
-): Accent {
+/**
+ * The operator's accent colour, adjusted to the contrast that WCAG 2.2 requires (1.4.3), the colour of text on it, and a tint of the background for
+ * what is to be noticed. `backgrounds`: those of text in this colour. The first one is that of the tinted parts as well. */
+export function createAccent(colour: string, backgrounds: readonly [string, ...string[]], scheme: 'light' | 'dark') {
   const towards = scheme === 'light' ? '#000000' : '#ffffff';
   const tint = formatHexColour(mixColours(parseHexColour(backgrounds[0]), parseHexColour(colour), TINT_SHARE[scheme]));
   const main = ensureContrast(colour, [...backgrounds, tint], towards);

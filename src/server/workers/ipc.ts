@@ -17,16 +17,18 @@ export type WorkerMessage =
     }
   | { readonly kind: 'overload'; readonly overloaded: boolean }
   | { readonly kind: 'snapshot'; readonly snapshot: Snapshot }
-  | { readonly kind: 'query_result'; readonly id: number; readonly result: RecentEventsResult | GatewayStatus }
+  | { readonly kind: 'query_result'; readonly id: number; readonly result?: RecentEventsResult | GatewayStatus }
   | RateLimitRequest;
+
+/** `snapshot`: the worker sends its metrics in a message of their own, before the result, which is empty. */
+export type WorkerQuery = RecentEventsQuery | 'status' | 'snapshot';
 
 export type SupervisorMessage =
   | { readonly kind: 'reload' }
   | { readonly kind: 'announce_shutdown' }
   | ({ readonly kind: 'drain' } & DrainOptions)
   | { readonly kind: 'settings'; readonly text: string | undefined }
-  | { readonly kind: 'snapshot_request' }
-  | { readonly kind: 'query'; readonly id: number; readonly query: RecentEventsQuery | 'status' }
+  | { readonly kind: 'query'; readonly id: number; readonly query: WorkerQuery }
   | RateLimitResponse;
 
 type Operation = Exclude<keyof SharedLimits, 'processCount'>;

@@ -8,7 +8,7 @@ import { errorFields, type Logger } from '../../observability/logger.ts';
 import { dropGauges, mergeSnapshots, type Snapshot } from '../../observability/metric-registry.ts';
 import type { RecentEventsQuery, RecentEventsResult } from '../../observability/recent-events.ts';
 import { createMemoryLimits } from '../../stores/memory-limits.ts';
-import { handleRateLimitRequest, type SupervisorMessage, type WorkerMessage } from './ipc.ts';
+import { handleRateLimitRequest, type SupervisorMessage, type WorkerMessage, type WorkerQuery } from './ipc.ts';
 
 interface WorkerPoolOptions {
   readonly fork: () => Worker;
@@ -32,8 +32,6 @@ interface PoolWorker {
   isSurplus: boolean;
   isOverloaded: boolean;
   snapshot: Snapshot;
-  /** Set while a scrape waits for a new snapshot. */
-  awaitedSnapshot: PromiseWithResolvers<void> | undefined;
 }
 
 const RESTART_DELAY_MS = 1_000;
@@ -94,12 +92,7 @@ export class WorkerPool {
 
   /** Metrics of all workers, exited ones included. A worker that does not respond in time contributes its last snapshot. */
   async collectSnapshots(): Promise<readonly Snapshot[]> {
-    const responses = this.#listReady().map((entry) => {
-      entry.awaitedSnapshot ??= Promise.withResolvers();
-      send(entry, { kind: 'snapshot_request' });
-      return entry.awaitedSnapshot.promise;
-    });
-    await withTimeout<unknown>(Promise.all(responses), SNAPSHOT_TIMEOUT_MS, () => {});
+    await this.#query(this.#listReady(), 'snapshot');
     return this.getLastSnapshots();
   }
 
@@ -162,7 +155,7 @@ export class WorkerPool {
   }
 
   /** `T`: the result of this query. */
-  async #query<T>(workers: readonly PoolWorker[], query: RecentEventsQuery | 'status'): Promise<readonly T[]> {
+  async #query<T>(workers: readonly PoolWorker[], query: WorkerQuery): Promise<readonly T[]> {
     const found: T[] = [];
     const id = (this.#lastQuery += 1);
     const complete = Promise.withResolvers<void>();
@@ -194,7 +187,6 @@ export class WorkerPool {
       isSurplus,
       isOverloaded: false,
       snapshot: {},
-      awaitedSnapshot: undefined,
     };
     this.#workers.add(entry);
     entry.worker.on('message', (message: WorkerMessage) => this.#handleMessage(entry, message));
@@ -229,7 +221,7 @@ export class WorkerPool {
         return;
       case 'snapshot':
         entry.snapshot = message.snapshot;
-        return settleSnapshot(entry);
+        return;
       case 'query_result':
         return this.#queries.get(message.id)?.(message.result);
       case 'limit':
@@ -244,7 +236,6 @@ export class WorkerPool {
     entry.state = 'exited';
     entry.started.resolve({ ok: false, problems: [`the worker exited with ${signal ?? code}`] });
     entry.exited.resolve(code);
-    settleSnapshot(entry);
     if (this.#isClosing() || entry.isSurplus) return;
     log.error('worker_exited', { pid: entry.worker.process.pid, code, signal });
     if (this.#phase === 'starting' && (this.#earlyExitsLeft -= 1) < 0)
@@ -324,9 +315,4 @@ export class WorkerPool {
 
 function send({ worker }: PoolWorker, message: SupervisorMessage): void {
   if (worker.isConnected()) worker.send(message);
-}
-
-function settleSnapshot(entry: PoolWorker): void {
-  entry.awaitedSnapshot?.resolve();
-  entry.awaitedSnapshot = undefined;
 }

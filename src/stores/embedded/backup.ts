@@ -33,14 +33,11 @@ export interface ExportedRecord {
 
 const PAGE_SIZE = 500;
 
-/**
- * All unexpired records of these kinds, in small pages that let others read and write. Omits records that fail
- * authentication; without an authenticator, all are returned.
- */
+/** All unexpired, authentic records of these kinds, in small pages that let others read and write. */
 export async function* exportRecords(
   env: Env,
   now: () => Epoch,
-  authenticator: RecordAuthenticator | undefined,
+  authenticator: RecordAuthenticator,
   kinds: readonly TableName[] = [...RECORD_KINDS, 'revocations'],
 ): AsyncGenerator<ExportedRecord> {
   for (const kind of kinds) {
@@ -64,7 +61,7 @@ function exportRecord(
   id: string,
   bytes: Buffer,
   now: Epoch,
-  authenticator: RecordAuthenticator | undefined,
+  authenticator: RecordAuthenticator,
 ): ExportedRecord | undefined {
   if (kind === 'revocations') {
     if (id === LAST_NUMBER) return undefined;
@@ -74,8 +71,7 @@ function exportRecord(
   }
   const found = parseRecord(kind, id, bytes);
   const { record, keepUntil } = found;
-  if (now >= keepUntil || (authenticator !== undefined && checkRecord(authenticator, found, now) === 'refused'))
-    return undefined;
+  if (now >= keepUntil || checkRecord(authenticator, found, now) === 'refused') return undefined;
   return { kind, id, record, keepUntil };
 }
 
@@ -126,7 +122,7 @@ interface RestoreOptions extends BackupVerification {
  * fail authentication.
  */
 export async function restoreBackup(options: RestoreOptions) {
-  const { from, path, authenticator, report } = options;
+  const { from, path } = options;
   requireBackup(from);
   const files = resolveStoreFiles(path);
   prepareFolder(files);
@@ -140,13 +136,12 @@ export async function restoreBackup(options: RestoreOptions) {
     const tempFolder = mkdtempSync(join(files.folder, '.restore-'));
     try {
       const staged = await stageBackup(from, tempFolder, options);
-      const records = await countReadable(staged, undefined, 'reading the records', report);
-      const authentic = await countReadable(staged, refuseOnFault(authenticator), 'verifying the records', report);
+      const counts = await verifyRecords(staged, options);
       syncPath(staged.data);
       renameSync(staged.data, files.data);
       syncPath(files.folder);
       writeMarker(files);
-      return { records, refused: records - authentic };
+      return counts;
     } finally {
       rmSync(tempFolder, { recursive: true, force: true });
     }
@@ -206,34 +201,28 @@ async function stageBackup(from: string, tempFolder: string, verification: Backu
   return staged;
 }
 
-/** For counting: a record whose key is missing is refused like the others. */
-const refuseOnFault = (authenticator: RecordAuthenticator): RecordAuthenticator => ({
-  ...authenticator,
-  check(...args) {
+/** Reads every record. One whose key is missing fails authentication like the others. */
+async function verifyRecords(staged: StoreFiles, { authenticator, report }: BackupVerification) {
+  let refused = 0;
+  let records = 0;
+  const check: RecordAuthenticator['check'] = (...args) => {
+    let result: ReturnType<typeof check> = 'refused';
     try {
-      return authenticator.check(...args);
+      result = authenticator.check(...args);
     } catch (error) {
-      if (error instanceof Fault) return 'refused';
-      throw error;
+      if (!(error instanceof Fault)) throw error;
     }
-  },
-});
-
-async function countReadable(
-  staged: StoreFiles,
-  authenticator: RecordAuthenticator | undefined,
-  step: string,
-  report: ReportProgress | undefined,
-): Promise<number> {
+    if (result === 'refused') refused += 1;
+    return result;
+  };
   const env = openEnv(staged, UNLIMITED_MAP_SIZE);
   try {
-    let records = 0;
     const total = countRecords(env, [...RECORD_KINDS, 'revocations']);
-    for await (const _ of exportRecords(env, () => 0, authenticator)) {
+    for await (const _ of exportRecords(env, () => 0, { ...authenticator, check })) {
       records += 1;
-      if (records % PAGE_SIZE === 0) report?.({ step, unit: 'records', done: records, total });
+      if (records % PAGE_SIZE === 0) report?.({ step: 'verifying the records', unit: 'records', done: records, total });
     }
-    return records;
+    return { records: records + refused, refused };
   } catch (error) {
     throw error instanceof Fault ? error : corruptFault(staged.data, 'it cannot be read', error);
   } finally {

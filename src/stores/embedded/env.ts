@@ -16,27 +16,13 @@ export type ExpiryKey = [keepUntil: Epoch, table: TableName, id: string];
 export type IdentityIndexKey = [identityHash: string, grantId: string];
 
 /** The opened data file. */
-export interface Env {
-  readonly root: RootDatabase<Buffer, string>;
-  readonly tables: Readonly<Record<TableName, Table>>;
-  readonly expiry: Database<Buffer, ExpiryKey>;
-  /** Each entry is written and removed in the transaction of its grant. */
-  readonly identityIndex: Database<Buffer, IdentityIndexKey>;
-  /** Written by `Store.probe`. */
-  readonly probeTable: Table;
-  readonly writeQueue: WriteQueue;
-  /** Reads from a new snapshot, which includes the writes of other workers. */
-  readFresh<T>(read: () => T): T;
-  /** Throws `store_full` when the records have reached the configured size. */
-  requireSpace(): void;
-  close(): Promise<void>;
-}
+export type Env = ReturnType<typeof openEnv>;
 
 /** The range of the keys that follow `after`; of all keys if it is undefined. */
 export const startAfter = <Key>(after: Key | undefined) =>
   after === undefined ? {} : { start: after, exclusiveStart: true };
 
-export function openEnv(files: StoreFiles, mapSize: number): Env {
+export function openEnv(files: StoreFiles, mapSize: number) {
   if (getFolderState(files) === 'new' && isDiskFull(files))
     throw new Fault('store_full', `no space left to create a store in ${files.folder}`);
   let root: RootDatabase<Buffer, string>;
@@ -74,11 +60,15 @@ export function openEnv(files: StoreFiles, mapSize: number): Env {
       root,
       tables,
       expiry,
+      /** Each entry is written and removed in the transaction of its grant. */
       identityIndex,
+      /** Written by `Store.probe`. */
       probeTable,
       writeQueue,
+      /** Throws `store_full` when the records have reached the configured size. */
       requireSpace: createSpaceCheck(root, trees, mapSize),
-      readFresh(read) {
+      /** Reads from a new snapshot, which includes the writes of other workers. */
+      readFresh<T>(read: () => T): T {
         if (closed) throw unavailableFault('the store is closed');
         try {
           root.resetReadTxn();
@@ -87,7 +77,7 @@ export function openEnv(files: StoreFiles, mapSize: number): Env {
           throw toFault(error, 'the store could not be read');
         }
       },
-      async close() {
+      async close(): Promise<void> {
         if (closed) return;
         await writeQueue.close(10_000);
         closed = true;

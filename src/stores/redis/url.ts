@@ -3,17 +3,6 @@ interface RedisHost {
   readonly port: number;
 }
 
-interface RedisAddress {
-  readonly kind: 'single' | 'sentinel' | 'cluster';
-  readonly hosts: readonly RedisHost[];
-  readonly tls: boolean;
-  readonly username?: string;
-  readonly password?: string;
-  readonly database: number;
-  /** The name of the primary at the Sentinels. */
-  readonly name?: string;
-}
-
 const URL_PATTERN =
   /^redis(?<tls>s?)(?:\+(?<topology>sentinel|cluster))?:\/\/(?:(?<username>[^@/:]*)(?::(?<password>[^@/]*))?@)?(?<hosts>[^/?#]+)(?<path>(?:\/[^/?#]*)*)$/;
 const HOST_PATTERN = /^(\[[0-9A-Fa-f:.]+\]|[^:[\]\s]+)(?::(\d{1,5}))?$/;
@@ -22,13 +11,14 @@ const HOST_PATTERN = /^(\[[0-9A-Fa-f:.]+\]|[^:[\]\s]+)(?::(\d{1,5}))?$/;
  * `redis://[user[:password]@]host[:port][/database]`, `redis+cluster://host[:port][,host[:port]…]`,
  * `redis+sentinel://host[:port][,…]/name[/database]`; `rediss` in place of `redis` for TLS. Undefined for other forms.
  */
-export function parseRedisUrl(url: string): RedisAddress | undefined {
+export function parseRedisUrl(url: string) {
   const parts = URL_PATTERN.exec(url)?.groups;
   if (parts === undefined) return undefined;
-  const kind = (parts['topology'] ?? 'single') as RedisAddress['kind'];
+  const kind = (parts['topology'] ?? 'single') as 'single' | 'sentinel' | 'cluster';
   const defaultPort = kind === 'sentinel' ? 26_379 : 6_379;
   const hosts = (parts['hosts'] ?? '').split(',').map((text) => parseHost(text, defaultPort));
   const segments = (parts['path'] ?? '').split('/').slice(1);
+  // The name of the primary at the Sentinels.
   const name = kind === 'sentinel' ? segments.shift() : undefined;
   const [database = '0', ...rest] = segments.filter((segment) => segment !== '');
   if (hosts.some((host) => host === undefined) || rest.length > 0 || !/^\d{1,3}$/.test(database)) return undefined;
