@@ -1,5 +1,6 @@
-import { GRPC_STATUS } from '../http/grpc.ts';
+import { createGrpcResult, GRPC_STATUS } from '../http/grpc.ts';
 import type { Reply } from '../http/reply.ts';
+import type { RequestHead } from '../http/request-head.ts';
 
 /*
  * Calls with one request message and one response message, over HTTP/2 (gRPC's PROTOCOL-HTTP2). A message is preceded by a flag
@@ -7,20 +8,18 @@ import type { Reply } from '../http/reply.ts';
  */
 
 export const MESSAGE_PREFIX_BYTES = 5;
-/** Also `application/grpc+proto`, but not `application/grpc-web`. */
-const CONTENT_TYPE = /^application\/grpc(?:\+proto)?(?:\s*;|$)/i;
-const RESPONSE_CONTENT_TYPE = 'application/grpc';
+const CONTENT_TYPE = 'application/grpc';
 
-export const isGrpcContentType = (value: string | undefined): boolean =>
-  value !== undefined && CONTENT_TYPE.test(value);
+/** Is it a call whose messages are protobuf? */
+export const isProtobufCall = ({ grpc }: RequestHead): boolean =>
+  grpc?.contentType === CONTENT_TYPE || grpc?.contentType === `${CONTENT_TYPE}+proto`;
 
 /** The only message of a request body, or the response to a body that is not valid. */
 export function readMessage(body: Buffer): Buffer | Reply {
   // gRPC's status codes: a number of messages other than one is UNIMPLEMENTED.
   if (body.length === 0) return createErrorReply(GRPC_STATUS.unimplemented, 'The request has no message.');
   if (body.length < MESSAGE_PREFIX_BYTES) return createErrorReply(GRPC_STATUS.internal, 'The message is truncated.');
-  const [flag] = body;
-  if (flag !== 0) return createErrorReply(GRPC_STATUS.unimplemented, 'Compressed messages are not supported.');
+  if (body[0] !== 0) return createErrorReply(GRPC_STATUS.unimplemented, 'Compressed messages are not supported.');
   const end = MESSAGE_PREFIX_BYTES + body.readUInt32BE(1);
   if (end > body.length) return createErrorReply(GRPC_STATUS.internal, 'The message is truncated.');
   if (end < body.length) return createErrorReply(GRPC_STATUS.unimplemented, 'The request has more than one message.');
@@ -34,7 +33,7 @@ export function createMessageReply(message: Buffer, loggedStatus: number): Reply
   return {
     status: 200,
     loggedStatus,
-    headers: { 'content-type': RESPONSE_CONTENT_TYPE },
+    headers: { 'content-type': CONTENT_TYPE },
     body: Buffer.concat([prefix, message]),
     trailers: { 'grpc-status': String(GRPC_STATUS.ok) },
   };
@@ -44,5 +43,5 @@ export function createMessageReply(message: Buffer, loggedStatus: number): Reply
 const createErrorReply = (status: number, message: string): Reply => ({
   status: 200,
   loggedStatus: 400,
-  headers: { 'content-type': RESPONSE_CONTENT_TYPE, 'grpc-status': String(status), 'grpc-message': message },
+  headers: { 'content-type': CONTENT_TYPE, ...createGrpcResult(status, message) },
 });

@@ -1,6 +1,6 @@
 import { formatScope } from '../../domain/scope.ts';
 import { ProtobufError } from '../../grpc/protobuf.ts';
-import { createMessageReply, isGrpcContentType, MESSAGE_PREFIX_BYTES, readMessage } from '../../grpc/unary-call.ts';
+import { createMessageReply, isProtobufCall, MESSAGE_PREFIX_BYTES, readMessage } from '../../grpc/unary-call.ts';
 import { foldFieldName } from '../../http/fold-field-name.ts';
 import { getHeaderValues } from '../../http/raw-headers.ts';
 import type { Reply } from '../../http/reply.ts';
@@ -38,10 +38,16 @@ export class ExtAuthz {
   }
 
   async handle(context: RequestContext): Promise<Reply> {
+    const reply = await this.#respond(context);
+    const status = reply.trailers?.['grpc-status'] ?? reply.headers['grpc-status'];
+    if (status !== undefined) context.note({ grpcStatus: Number(status) });
+    return reply;
+  }
+
+  async #respond(context: RequestContext): Promise<Reply> {
     const { check, maxMessageBytes, bodyTimeout } = this.#deps;
-    const { method, httpVersion, headers } = context.request;
-    if (method !== 'POST' || httpVersion !== '2' || !isGrpcContentType(headers['content-type']))
-      return refuseProtocol(context);
+    const { method, head } = context.request;
+    if (method !== 'POST' || !isProtobufCall(head)) return refuseProtocol(context);
     const refusal = check.refusePeer(context);
     if (refusal !== undefined) return deny(refusal, context.notes);
     const body = await context.readBody(maxMessageBytes + MESSAGE_PREFIX_BYTES, bodyTimeout);

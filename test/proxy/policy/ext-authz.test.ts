@@ -1,6 +1,8 @@
-import { beforeAll, describe, expect, test, vi } from 'vitest';
+import { Client, credentials } from '@grpc/grpc-js';
+import { beforeAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import {
   type CheckInput,
+  decodeCheckResponse,
   EXT_AUTHZ_PATH,
   encodeCheckRequest,
   frameMessage,
@@ -141,6 +143,7 @@ test('the access log has the checked request, its id, its client and its status'
     method: 'POST',
     path: EXT_AUTHZ_PATH,
     status: 403,
+    grpc_status: 0,
     decision: 'refused',
     identity: ALICE,
     original: 'GET /reports/a',
@@ -353,6 +356,25 @@ test('a peer that is not listed gets the same denial for every request, and the 
       );
     },
   ));
+
+test('a client of another implementation of gRPC can call it', async () => {
+  const { port, ca } = setUp.gateway;
+  const caller = new Client(`127.0.0.1:${port}`, credentials.createSsl(Buffer.from(ca.pem)), {
+    'grpc.ssl_target_name_override': 'localhost',
+  });
+  onTestFinished(() => caller.close());
+  const call = (message: Buffer) =>
+    new Promise<Buffer | undefined>((resolve, reject) => {
+      const asBytes = (value: Buffer): Buffer => value;
+      caller.makeUnaryRequest(EXT_AUTHZ_PATH, asBytes, asBytes, message, (error, reply) =>
+        error === null ? resolve(reply) : reject(error),
+      );
+    });
+  const allowed = await call(encodeCheckRequest({ headers: authorization() }));
+  expect(decodeCheckResponse(allowed ?? Buffer.alloc(0)).headers['x-forwarded-user']).toBe(ALICE);
+  const denied = await call(encodeCheckRequest({}));
+  expect(decodeCheckResponse(denied ?? Buffer.alloc(0)).status).toBe(401);
+});
 
 describe('what is not a call', () => {
   const message = (): Buffer => encodeCheckRequest({ path: '/health' });
