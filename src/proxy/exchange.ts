@@ -492,7 +492,7 @@ export class Exchange
   onError(error: UpstreamError): void {
     this.#connection = undefined;
     if (this.#stage !== 'responding') {
-      if (!error.isIdleClose) this.#upstream.targets.reportFailure(this.#slots.target);
+      if (error.isFailure) this.#upstream.targets.reportFailure(this.#slots.target);
       if (this.#mayRetry(error)) return this.#retry(error);
     }
     this.#fail(error);

@@ -51,6 +51,11 @@ export class UpstreamError extends Error {
     this.isUnprocessed = options.isUnprocessed ?? false;
   }
 
+  /** The target seems to be unavailable. It is not if it closes connections that are idle, or that it announced to close. */
+  get isFailure(): boolean {
+    return this.isUnreached || !(this.isIdleClose || this.isUnprocessed);
+  }
+
   get isTimeout(): boolean {
     return TIMEOUTS.has(this.code);
   }

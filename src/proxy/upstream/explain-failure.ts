@@ -1,7 +1,6 @@
 /* What the operator can do about a failed connection to an upstream, for the log. */
 
-const HTTP2_ADVICE =
-  'gatehouse sends HTTP/1.1 to upstreams; enable HTTP/1.1 there, or use a port on which it is enabled';
+const HTTP2_ADVICE = 'set `protocol: http2` for the upstream';
 
 /** A response that another protocol begins with; undefined if it is not recognized. */
 export function recognizeProtocol(bytes: Buffer): string | undefined {

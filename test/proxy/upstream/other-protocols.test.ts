@@ -16,7 +16,7 @@ beforeAll(async () => {
   tls = { cert: pem, key: keyPem };
 });
 
-const HTTP2 = 'gatehouse sends HTTP/1.1 to upstreams; enable HTTP/1.1 there, or use a port on which it is enabled';
+const HTTP2 = 'set `protocol: http2` for the upstream';
 const WRONG_PORT = 'correct host and port in its url';
 
 /** The error that is logged about a request to this upstream. */

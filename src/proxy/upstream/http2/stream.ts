@@ -289,7 +289,9 @@ export class Http2UpstreamStream implements UpstreamStream {
   failWith(message: string, code: string, isUnprocessed: boolean): void {
     const isIdleClose = !this.#hasReceived && this.id > 0 && this.#connection.responses > 0;
     const isUnreached = !this.#connection.isConnected;
-    this.fail(new UpstreamError(message, code, { isUnreached, isIdleClose, isUnprocessed }));
+    // Nothing was sent on a connection that was not established.
+    const mayBeRepeated = isUnprocessed || isUnreached;
+    this.fail(new UpstreamError(message, code, { isUnreached, isIdleClose, isUnprocessed: mayBeRepeated }));
   }
 
   /** An error of the stream (RFC 9113 §5.4.2). */
