@@ -79,9 +79,9 @@ test('no call fails while the servers of an upstream are replaced one after anot
   onTestFinished(() => client.close());
   const errors: string[] = [];
   let calls = 0;
-  let isOver = false;
+  const load = { isOver: false };
   const worker = async (): Promise<void> => {
-    while (!isOver) {
+    while (!load.isOver) {
       await new Promise<void>((resolve) => {
         client.unary(Buffer.from('x'), metadata, (error) => {
           calls += 1;
@@ -99,7 +99,7 @@ test('no call fails while the servers of an upstream are replaced one after anot
   await second.drain();
   const before = calls;
   await until('calls go on', () => calls > before + 200);
-  isOver = true;
+  load.isOver = true;
   await Promise.all(workers);
   expect(errors).toEqual([]);
 });
