@@ -54,6 +54,8 @@ interface PartialSection {
 }
 
 export interface ConnectionEvents {
+  /** `maxStreams`: how many streams at a time the upstream allows. */
+  onConnected(maxStreams: number): void;
   /** The upstream allows fewer streams at a time than were assigned. */
   onExcess(stream: Http2UpstreamStream): void;
   onClosed(connection: Http2UpstreamConnection): void;
@@ -86,7 +88,7 @@ export class Http2UpstreamConnection implements FrameHandler {
   #waiting: Http2UpstreamStream[] = [];
   /** Exchanges that it was given, also those whose request was not sent. */
   #assigned = 0;
-  #maxStreams = MAX_STREAMS;
+  #maxStreams: number;
   /** The upstream has refused a stream: it gets no other until one ends. */
   #isFull = false;
   #nextId = 1;
@@ -106,7 +108,9 @@ export class Http2UpstreamConnection implements FrameHandler {
   #pingedAt: number | undefined = undefined;
   #error: Error | undefined = undefined;
 
-  constructor(address: UpstreamAddress, events: ConnectionEvents) {
+  /** `expectedStreams`: how many streams the upstream allowed on the last connection. */
+  constructor(address: UpstreamAddress, events: ConnectionEvents, expectedStreams = MAX_STREAMS) {
+    this.#maxStreams = expectedStreams;
     this.#isTls = address.tls !== undefined;
     this.#host = address.host;
     this.#events = events;
@@ -411,6 +415,8 @@ export class Http2UpstreamConnection implements FrameHandler {
 
   #readSettings(flags: number, id: number, bytes: Buffer, start: number, end: number): void {
     const size = end - start;
+    // RFC 9113 §6.5.2: initially, there is no limit.
+    if (this.#state === 'connecting') this.#maxStreams = MAX_STREAMS;
     if (id !== 0) return this.fail(ErrorCode.protocolError, 'SETTINGS on a stream');
     if ((flags & Flag.ack) !== 0) {
       if (size !== 0) this.fail(ErrorCode.frameSizeError, 'an acknowledgement of SETTINGS with content');
@@ -430,10 +436,14 @@ export class Http2UpstreamConnection implements FrameHandler {
 
   #onConnected(): void {
     this.#state = 'open';
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    for (const [index, stream] of waiting.entries()) {
-      if (index < this.#maxStreams) stream.connected();
+    this.#events.onConnected(this.#maxStreams);
+    if (this.#maxStreams === 0)
+      return this.#close('the upstream allows no requests on a connection', 'malformed_response');
+    let sent = 0;
+    // Each of them can end others.
+    for (let stream = this.#waiting.shift(); stream !== undefined; stream = this.#waiting.shift()) {
+      sent += 1;
+      if (sent <= this.#maxStreams) stream.connected();
       else {
         this.#assigned -= 1;
         this.#events.onExcess(stream);

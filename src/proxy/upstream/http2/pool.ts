@@ -16,9 +16,11 @@ export class Http2Pool implements UpstreamPool {
   readonly #connections: Http2UpstreamConnection[] = [];
   #timer: NodeJS.Timeout | undefined = undefined;
   #isClosed = false;
+  #expectedStreams: number | undefined = undefined;
   readonly #allClosed = Promise.withResolvers<void>();
   readonly #events: ConnectionEvents = {
-    onExcess: (stream) => this.#find().adopt(stream),
+    onConnected: (maxStreams) => void (this.#expectedStreams = Math.max(1, maxStreams)),
+    onExcess: (stream) => this.#place(stream),
     onClosed: (connection) => this.#onClosed(connection),
   };
 
@@ -30,12 +32,18 @@ export class Http2Pool implements UpstreamPool {
     return this.#find().createStream();
   }
 
+  #place(stream: Http2UpstreamStream): void {
+    const connection = this.#find();
+    connection.adopt(stream);
+    if (connection.isConnected) stream.connected();
+  }
+
   #find(): Http2UpstreamConnection {
     return this.#connections.find(({ hasRoom }) => hasRoom) ?? this.#open();
   }
 
   #open(): Http2UpstreamConnection {
-    const connection = new Http2UpstreamConnection(this.#address, this.#events);
+    const connection = new Http2UpstreamConnection(this.#address, this.#events, this.#expectedStreams);
     this.#connections.push(connection);
     this.#timer ??= setInterval(this.#check, CHECK_MS).unref();
     // Its exchanges fail with it.

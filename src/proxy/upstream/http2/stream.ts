@@ -173,6 +173,7 @@ export class Http2UpstreamStream implements UpstreamStream {
   /** A header section: an interim response, the response, or its trailers. */
   receiveSection(section: ResponseSection, isEnd: boolean): void {
     this.#hasReceived = true;
+    if (this.#isInputEnded) return this.#fail('a header section after the end of the response');
     if (section.isMalformed) return this.#fail('malformed header fields');
     if (this.#hasHead) return this.#receiveTrailers(section, isEnd);
     const { status } = section;
@@ -204,6 +205,7 @@ export class Http2UpstreamStream implements UpstreamStream {
   /** `size`: with padding. The bytes are valid until this returns. */
   receiveData(bytes: Buffer, start: number, end: number, size: number, isEnd: boolean): void {
     this.#hasReceived = true;
+    if (this.#isInputEnded) return this.#fail('DATA after the end of the response');
     if (!this.#hasHead) return this.#fail('DATA before the header section');
     if (size > this.#receiveWindow) return this.#fail('more DATA than the window of the stream allows');
     this.#receiveWindow -= size;

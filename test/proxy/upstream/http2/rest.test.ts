@@ -179,6 +179,13 @@ test('an upstream that allows few streams gets as many connections as it needs',
   expect(upstream.sessions.size).toBeLessThanOrEqual(5);
 });
 
+test('an upstream that allows no streams is not connected to again and again: the client gets 502', async () => {
+  const { send, upstream, proxy } = await setUp(() => {}, false, {}, { maxConcurrentStreams: 0 });
+  expect((await send()).status).toBe(502);
+  expect(proxy.log.join('')).toContain('allows no requests');
+  await until('its connection is closed', () => upstream.sessions.size === 0);
+});
+
 test('HEAD, 204 and 304 have no body', async () => {
   const { send } = await setUp((stream, headers) => {
     const status = Number((headers[':path'] ?? '').slice(7)) || 200;
