@@ -1,4 +1,3 @@
-import type { X509Certificate } from 'node:crypto';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { TLSSocket } from 'node:tls';
 import type { Reply } from '../http/reply.ts';
@@ -8,40 +7,28 @@ import type { BodyReadResult } from '../http/service-request.ts';
 /* The admin listener is a server of Node. */
 
 /** A request to the admin listener. */
-export interface AdminMessage {
-  readonly method: string;
-  /** Path and query, as sent. */
-  readonly url: string;
-  readonly path: string;
-  readonly query: URLSearchParams;
-  readonly httpVersion: string;
-  readonly headers: HeaderFields;
-  readonly rawHeaders: readonly string[];
-  /** The address of the peer, which is not known once the connection is closed. */
-  readonly peer: string | undefined;
-  readonly isEncrypted: boolean;
-  /** The client certificate of the connection, if `clientCa` has issued it. */
-  readonly getCertificate: () => X509Certificate | undefined;
-  readonly readBody: (maxBytes: number, seconds: number) => Promise<BodyReadResult>;
-}
+export type AdminMessage = ReturnType<typeof readMessage>;
 
-export function readMessage(message: IncomingMessage): AdminMessage {
+export function readMessage(message: IncomingMessage) {
   const { socket, method = '', url = '', httpVersion, headers, rawHeaders } = message;
   // RFC 3986 §3.4: a query may contain question marks.
   const [, path = '', query = ''] = /^([^?]*)\??(.*)$/s.exec(url) ?? [];
   const tls = socket instanceof TLSSocket ? socket : undefined;
   return {
     method,
+    /** Path and query, as sent. */
     url,
     path,
     query: new URLSearchParams(query),
     httpVersion,
     headers: headers as HeaderFields,
     rawHeaders,
+    /** The address of the peer, which is not known once the connection is closed. */
     peer: socket.remoteAddress,
     isEncrypted: tls !== undefined,
+    /** The client certificate of the connection, if `clientCa` has issued it. */
     getCertificate: () => (tls?.authorized === true ? tls.getPeerX509Certificate() : undefined),
-    readBody: (maxBytes, seconds) => readMessageBody(message, maxBytes, seconds),
+    readBody: (maxBytes: number, seconds: number) => readMessageBody(message, maxBytes, seconds),
   };
 }
 

@@ -20,15 +20,7 @@ export type Check = (settings: Settings, now: number) => CheckResult | Promise<C
 /** These run even if some settings are invalid. */
 const FILE_CHECKS: readonly Check[] = [checkCertificates, checkKeys, checkFiles];
 
-interface Report {
-  readonly configuration: string;
-  readonly problems: readonly ConfigProblem[];
-  readonly warnings: readonly string[];
-  readonly notes: readonly string[];
-  readonly unchecked: readonly string[];
-  /** With `--connect`. */
-  readonly connections?: readonly ConnectionResult[];
-}
+type Report = Awaited<ReturnType<typeof createReport>>;
 
 export const command: Command = {
   name: 'check',
@@ -54,10 +46,7 @@ export const command: Command = {
   },
 };
 
-async function createReport(
-  { result, parseUsable, fileSettings, locate }: Inspection,
-  isConnecting: boolean,
-): Promise<Report> {
+async function createReport({ result, parseUsable, fileSettings, locate }: Inspection, isConnecting: boolean) {
   const known = result.ok ? [] : result.problems;
   const settings = parseUsable();
   const results = settings === undefined ? [] : await runChecks(settings, known);
@@ -82,6 +71,7 @@ async function createReport(
       ...results.flatMap(({ notes = [] }) => notes),
     ],
     unchecked: result.ok ? [] : result.unchecked,
+    /** With `--connect`. */
     ...(connections !== undefined && { connections }),
   };
 }

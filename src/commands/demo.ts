@@ -1,10 +1,7 @@
-import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { relative, resolve, sep } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { resolve } from 'node:path';
 import { formatProblems, type InvalidConfig, type LoadedConfig, loadSettings } from '../config/load.ts';
 import type { Settings } from '../config/schema.ts';
-import { PACKAGE_ROOT } from '../lib/package-root.ts';
 import { readPackageVersion } from '../lib/package-version.ts';
 import { StartError } from '../lib/start-error.ts';
 import { createLogger, createStdoutSink, type Logger } from '../observability/logger.ts';
@@ -17,7 +14,6 @@ import { createDemoLog } from './demo/log.ts';
 import { type DemoPorts, findFreePort, isFreePort, replacePorts } from './demo/ports.ts';
 import { renderWalkthrough } from './demo/walkthrough.ts';
 import { writePrivateFile } from './pki/private-files.ts';
-import { quoteForShell } from './quote.ts';
 import { reportStartFailure } from './settings.ts';
 import { onStopSignal } from './stop-signals.ts';
 import { getErrorColumns, getLogFormat } from './style.ts';
@@ -82,7 +78,7 @@ async function runDemo(
   try {
     const gateway = await opening;
     sink.flush();
-    context.stdout(renderWalkthrough(createWalkthroughOptions(settings, demoFolder, api)));
+    context.stdout(renderWalkthrough(settings, demoFolder, api));
     await stopped;
     reloader.close();
     await gateway.drain();
@@ -167,26 +163,4 @@ function createLog(settings: Settings, context: CommandContext, write: (line: st
     ),
   );
   return createDemoLog(write, (identity) => names.get(identity) ?? identity);
-}
-
-function createWalkthroughOptions(settings: Settings, demoFolder: DemoFolder, api: DemoApi) {
-  const { publicUrl, admin, upstreams } = settings;
-  const hasOwnUpstream = upstreams['default']?.url !== `http://127.0.0.1:${api.port}`;
-  return {
-    url: publicUrl,
-    adminUrl: `http://${admin.host}:${admin.port}`,
-    apiUrl: hasOwnUpstream ? undefined : `http://127.0.0.1:${api.port}`,
-    folder: demoFolder.folder,
-    hasCurl: spawnSync('curl', ['--version'], { stdio: 'ignore', timeout: 5_000 }).status === 0,
-    program: getProgramCommand(demoFolder.folder),
-    password: demoFolder.passwords['bob'],
-    renewed: demoFolder.isNew ? '' : demoFolder.renewed.join(', '),
-  };
-}
-
-/** `npx gatehouse` works in folders below the installation; elsewhere the absolute path of the program is needed. */
-function getProgramCommand(folder: string): string {
-  const relativePath = relative(fileURLToPath(PACKAGE_ROOT), folder);
-  if (relativePath !== '..' && !relativePath.startsWith(`..${sep}`)) return 'npx gatehouse';
-  return `${quoteForShell(process.execPath)} ${quoteForShell(resolve(process.argv[1] ?? ''))}`;
 }

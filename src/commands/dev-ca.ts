@@ -259,15 +259,8 @@ function printRevoked(context: CommandContext, folder: string, names: readonly s
   );
 }
 
-interface Created {
-  readonly folder: string;
-  /** The CA is new too. */
-  readonly isNew: boolean;
-  /** Empty if there is no new server certificate. */
-  readonly hosts: readonly string[];
-  readonly clients: readonly string[];
-  readonly notAfter: Date;
-}
+/** `isNew`: the CA is new too. `hosts` is empty if there is no new server certificate. */
+type Created = Omit<CreateOptions, 'days'> & { readonly isNew: boolean; readonly notAfter: Date };
 
 const toDate = (date: Date): string => date.toISOString().slice(0, 10);
 

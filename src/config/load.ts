@@ -2,7 +2,7 @@ import { dirname, resolve } from 'node:path';
 import * as z from 'zod';
 import { readFileBytes } from '../lib/read-file.ts';
 import { collectProblems, createDescriber, locateMessage } from './describe-finding.ts';
-import { type FileSetting, listFileSettings, listReloadedFiles, resolveSecretFiles } from './file-settings.ts';
+import { listFileSettings, listReloadedFiles, resolveSecretFiles } from './file-settings.ts';
 import { type ConfigProblem, WHOLE_FILE } from './format-problems.ts';
 import { convertIssues } from './issues.ts';
 import { applyEnvironment, applyFlags } from './overrides.ts';
@@ -58,15 +58,7 @@ export interface InvalidConfig extends LoadResult {
 }
 
 /** A configuration with what `gatehouse check` needs to report more about it. */
-export interface Inspection {
-  readonly result: LoadedConfig | InvalidConfig;
-  /** The settings without their invalid values, for checking the files that they name. */
-  readonly parseUsable: () => Settings | undefined;
-  /** The settings that name a file or a folder. */
-  readonly fileSettings: readonly FileSetting[];
-  /** Adds setting and line to a message that begins with a setting or a file, and a colon. */
-  readonly locate: (message: string) => ConfigProblem;
-}
+export type Inspection = ReturnType<typeof inspectSettings>;
 
 interface FolderSchema {
   readonly folder: string;
@@ -88,19 +80,22 @@ function schemaFor(folder: string): FolderSchema {
 /** Reads and validates the configuration. Returns the settings, or all problems at once. */
 export const loadSettings = (options: LoadOptions): LoadedConfig | InvalidConfig => inspectSettings(options).result;
 
-export function inspectSettings(options: LoadOptions): Inspection {
+export function inspectSettings(options: LoadOptions) {
   const source = readSource(options);
   const raw = createRawSettings();
   const files = source.file === undefined ? [] : [source.file];
   const describe = createDescriber(raw, source.yaml, source.ok ? source.findPosition : () => undefined);
-  const inspect = (result: LoadedConfig | InvalidConfig, parseUsable: Inspection['parseUsable']): Inspection => {
+  const inspect = (result: LoadedConfig | InvalidConfig, parseUsable: () => Settings | undefined) => {
     const fileSettings = source.ok ? listFileSettings(raw.tree, source.folder) : [];
     const byFile = Map.groupBy(fileSettings, ({ file }) => file);
     return {
       result,
+      /** The settings without their invalid values, for checking the files that they name. */
       parseUsable,
+      /** The settings that name a file or a folder. */
       fileSettings,
-      locate: (message) => locateMessage(message, byFile, describe),
+      /** Adds setting and line to a message that begins with a setting or a file, and a colon. */
+      locate: (message: string) => locateMessage(message, byFile, describe),
     };
   };
   const fail = (unchecked: readonly string[], secretFiles: readonly string[] = []): InvalidConfig => ({

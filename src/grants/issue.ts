@@ -23,18 +23,10 @@ import { omitUndefined } from '../lib/omit-undefined.ts';
 import type { MaybePromise } from '../lib/rate-limiter.ts';
 import type { LogFields } from '../observability/logger.ts';
 import { Fault } from '../ports/fault.ts';
-import type { TokenPair } from '../tokens/issuer.ts';
 import type { GrantDeps } from './deps.ts';
 
 /** A grant together with the tokens of its current generation. */
-export interface IssuedTokens {
-  readonly grant: Grant;
-  readonly pair: TokenPair;
-  /** Seconds until the access token expires, rounded down. */
-  readonly expiresIn: number;
-  /** Is the refresh token returned? */
-  readonly isRefreshable: boolean;
-}
+export type IssuedTokens = ReturnType<typeof issueTokens>;
 
 /** What every request for new tokens states. */
 export interface TokenRequest {
@@ -241,11 +233,13 @@ export function assertAuditAvailable({ isAuditAvailable }: Pick<GrantDeps, 'isAu
     throw new Fault('audit_unavailable', 'the audit log is unavailable', { retryAfter: 5 });
 }
 
-export function issueTokens(deps: GrantDeps, grant: Grant, now: Epoch, isRefreshable = true): IssuedTokens {
+export function issueTokens(deps: GrantDeps, grant: Grant, now: Epoch, isRefreshable = true) {
   return {
     grant,
     pair: deps.tokenIssuer.issueTokens(grant, now),
+    /** Seconds until the access token expires, rounded down. */
     expiresIn: Math.max(0, Math.floor(grant.accessExpires - now)),
+    /** Is the refresh token returned? */
     isRefreshable,
   };
 }

@@ -27,7 +27,7 @@ export function createTokenIssuer(options: TokenIssuerOptions) {
   return {
     /** The keys that new tokens are signed with. */
     getCurrentKeyIds: (now: Epoch): KeyIds => keyring.current(now),
-    issueTokens(grant: Grant, now: Epoch): TokenPair {
+    issueTokens(grant: Grant, now: Epoch) {
       // The keys of the generation recreate its tokens; once they have been removed, the current keys are used.
       const signing = keyring.getSigningKey(grant.keys.signing) ?? keyring.getCurrentSigningKey(now);
       const sealing = keyring.getSealingKey(grant.keys.sealing) ?? keyring.getCurrentSealingKey(now);
@@ -55,11 +55,6 @@ export function createTokenIssuer(options: TokenIssuerOptions) {
 }
 
 export type TokenIssuer = ReturnType<typeof createTokenIssuer>;
-
-export interface TokenPair {
-  readonly accessToken: string;
-  readonly refreshToken: string;
-}
 
 /**
  * `ghr_<kid>.<grant>.<generation>.<mac>`. The store holds no secret, a forged token is rejected without I/O, and the

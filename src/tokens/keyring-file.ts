@@ -220,25 +220,18 @@ export function findEarlyRetirements({ signing, sealing }: KeyringFile, longestG
   );
 }
 
-export interface KeyDescription {
-  readonly kid: string;
-  readonly use: 'signing' | 'sealing';
-  readonly algorithm: string;
-  readonly state: 'published' | 'active' | 'verify only' | 'retired';
-  readonly activeFrom: Epoch;
-  readonly retireAt?: Epoch;
-}
+export type KeyDescription = ReturnType<typeof describeKeys>[number];
 
 /** Everything but the keys themselves. */
-export const describeKeyring = (file: KeyringFile, now: Epoch): KeyDescription[] =>
+export const describeKeyring = (file: KeyringFile, now: Epoch) =>
   (['signing', 'sealing'] as const).flatMap((use) => describeKeys(file[use], use, now));
 
 type KeyEntry = SigningEntry | SealingEntry;
 
-function describeKeys(keys: readonly KeyEntry[], use: KeyDescription['use'], now: Epoch): KeyDescription[] {
+function describeKeys(keys: readonly KeyEntry[], use: 'signing' | 'sealing', now: Epoch) {
   const isRetired = ({ retireAt = Number.POSITIVE_INFINITY }: KeyEntry): boolean => now >= retireAt;
   const active = keys.findLast((key) => key.activeFrom <= now && !isRetired(key));
-  const getState = (key: KeyEntry): KeyDescription['state'] => {
+  const getState = (key: KeyEntry) => {
     if (key.activeFrom > now) return 'published';
     if (isRetired(key)) return 'retired';
     return key === active ? 'active' : 'verify only';

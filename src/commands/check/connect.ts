@@ -23,15 +23,7 @@ interface Dependency {
   readonly connect: () => Promise<string | undefined>;
 }
 
-export interface ConnectionResult {
-  readonly setting: string;
-  readonly address: string;
-  readonly ok: boolean;
-  /** Milliseconds. */
-  readonly duration_ms: number;
-  readonly found?: string;
-  readonly problem?: string;
-}
+export type ConnectionResult = Awaited<ReturnType<typeof tryToConnect>>;
 
 /** For each dependency, whatever timeouts the settings allow. */
 const DEADLINE_SECONDS = 10;
@@ -51,19 +43,19 @@ export const connectToAll = (settings: Settings): Promise<readonly ConnectionRes
     ].map(tryToConnect),
   );
 
-async function tryToConnect({ setting, address, connect }: Dependency): Promise<ConnectionResult> {
+async function tryToConnect({ setting, address, connect }: Dependency) {
   const startedAt = performance.now();
-  const finish = (result: Pick<ConnectionResult, 'ok' | 'found' | 'problem'>): ConnectionResult => {
-    const { ok, ...details } = result;
-    return { setting, address, ok, duration_ms: Math.round(performance.now() - startedAt), ...details };
+  const finish = (ok: boolean, details: { readonly found?: string; readonly problem?: string }) => {
+    const duration_ms = Math.round(performance.now() - startedAt);
+    return { setting, address, ok, duration_ms, ...details };
   };
   try {
     const found = await withTimeout(connect(), DEADLINE_SECONDS * 1_000, () => {
       throw new Error(`no response in ${DEADLINE_SECONDS} s`);
     });
-    return finish({ ok: true, ...(found !== undefined && { found }) });
+    return finish(true, found === undefined ? {} : { found });
   } catch (error) {
-    return finish({ ok: false, problem: describeError(error, setting) });
+    return finish(false, { problem: describeError(error, setting) });
   }
 }
 

@@ -1,22 +1,17 @@
+import { spawnSync } from 'node:child_process';
+import { relative, resolve, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Settings } from '../../config/schema.ts';
+import { PACKAGE_ROOT } from '../../lib/package-root.ts';
 import { quoteForShell } from '../quote.ts';
-
-/** Commands for another terminal that demonstrate the product in a few minutes. */
-interface WalkthroughOptions {
-  readonly url: string;
-  readonly adminUrl: string;
-  /** Undefined when the configuration names another upstream. */
-  readonly apiUrl: string | undefined;
-  readonly folder: string;
-  readonly hasCurl: boolean;
-  /** The command that runs gatehouse from the folder. */
-  readonly program: string;
-  readonly password: string | undefined;
-  readonly renewed: string;
-}
+import type { DemoApi } from './api.ts';
+import type { DemoFolder } from './folder.ts';
 
 const JSON_TYPE = `-H 'Content-Type: application/json'`;
 
-export function renderWalkthrough(options: WalkthroughOptions): string {
+/** Commands for another terminal that demonstrate the product in a few minutes. */
+export function renderWalkthrough(settings: Settings, demoFolder: DemoFolder, api: DemoApi): string {
+  const options = createOptions(settings, demoFolder, api);
   const { url, folder, password } = options;
   const requestCommand = options.hasCurl
     ? `curl -sS -w '  [%{http_code}]\\n' --cacert pki/ca.pem "$@"`
@@ -77,4 +72,28 @@ export function renderWalkthrough(options: WalkthroughOptions): string {
     '',
     '',
   ].join('\n');
+}
+
+function createOptions(settings: Settings, demoFolder: DemoFolder, api: DemoApi) {
+  const { publicUrl, admin, upstreams } = settings;
+  const hasOwnUpstream = upstreams['default']?.url !== `http://127.0.0.1:${api.port}`;
+  return {
+    url: publicUrl,
+    adminUrl: `http://${admin.host}:${admin.port}`,
+    /** Undefined when the configuration names another upstream. */
+    apiUrl: hasOwnUpstream ? undefined : `http://127.0.0.1:${api.port}`,
+    folder: demoFolder.folder,
+    hasCurl: spawnSync('curl', ['--version'], { stdio: 'ignore', timeout: 5_000 }).status === 0,
+    /** The command that runs gatehouse from the folder. */
+    program: getProgramCommand(demoFolder.folder),
+    password: demoFolder.passwords['bob'],
+    renewed: demoFolder.isNew ? '' : demoFolder.renewed.join(', '),
+  };
+}
+
+/** `npx gatehouse` works in folders below the installation; elsewhere the absolute path of the program is needed. */
+function getProgramCommand(folder: string): string {
+  const relativePath = relative(fileURLToPath(PACKAGE_ROOT), folder);
+  if (relativePath !== '..' && !relativePath.startsWith(`..${sep}`)) return 'npx gatehouse';
+  return `${quoteForShell(process.execPath)} ${quoteForShell(resolve(process.argv[1] ?? ''))}`;
 }
