@@ -21,7 +21,11 @@ export async function fuzzHttp2(
   log: (line: string) => void = () => {},
 ): Promise<object> {
   if (kind === 'hpack') return fuzzHpack(count, seed, log);
-  if (kind === 'responses') return fuzzHttp2Responses({ count, seed });
+  if (kind === 'responses') {
+    const { errors, ...figures } = await fuzzHttp2Responses({ count, seed });
+    if (errors.length > 0) throw new AggregateError(errors, 'an exchange did not end properly');
+    return figures;
+  }
   return kind === 'frames' ? fuzzFrames({ count, seed, log }) : fuzzMessages({ count, seed, log });
 }
 

@@ -39,6 +39,13 @@ export const RELIABILITY_ROWS: readonly ReliabilityRow[] = [
     quickArgs: ['npm', 'run', 'fuzz:http2', '--', '--only', 'frames', '--count', '20000'],
   },
   {
+    id: 'http2-responses',
+    promise: 'No sequence of HTTP/2 frames of an upstream ends the process, or leaves an exchange without an end',
+    test: '1,000,000 frames, valid and malformed, in responses to the client side',
+    command: ['npm', 'run', 'fuzz:http2', '--', '--only', 'responses', '--count', '1000000'],
+    quickArgs: ['npm', 'run', 'fuzz:http2', '--', '--only', 'responses', '--count', '20000'],
+  },
+  {
     id: 'broken-responses',
     promise: 'No response of an API, issuer, identity provider, CRL server, directory or Redis ends the process',
     test: '500 requests of each kind while all these send damaged responses; a heap of 96 MB, and other clients are served meanwhile',
