@@ -539,7 +539,7 @@ export class Http2UpstreamConnection implements FrameHandler {
     for (const stream of this.#blocked) {
       if (this.writer.needsDrain || this.sendWindow <= 0) return;
       this.#blocked.delete(stream);
-      stream.sendUnsent();
+      if (stream.canSend) stream.sendUnsent();
       // Added again, it comes last.
       this.addBlocked(stream);
     }

@@ -271,7 +271,6 @@ export class Http2UpstreamStream implements UpstreamStream {
 
   /** RFC 9113 §6.4. */
   receiveReset(code: number): void {
-    // A response that is complete needs no more of the request.
     const isUnprocessed = code === ErrorCode.refusedStream;
     const message = isUnprocessed
       ? 'the upstream refused the stream'
@@ -279,8 +278,14 @@ export class Http2UpstreamStream implements UpstreamStream {
     this.fail(new UpstreamError(message, isUnprocessed ? 'stream_refused' : 'stream_reset', { isUnprocessed }));
   }
 
-  /** No response was received, or only a part of it. */
+  /** Nothing more is received, and nothing more can be sent. */
   fail(error: UpstreamError): void {
+    // The response has arrived completely, and is delivered when the client's side takes it.
+    if (this.#isInputEnded && !this.#isClosed) {
+      this.#isOutputEnded = true;
+      this.#unsent.clear();
+      return;
+    }
     const handler = this.#handler;
     this.#handler = undefined;
     this.#close(undefined);
