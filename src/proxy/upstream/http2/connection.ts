@@ -39,6 +39,8 @@ const MAX_CONTINUATIONS = 8;
 const LAST_STREAM_ID = 0x3fffffff;
 /** How long a connection that is being closed may take to send what was written. */
 const LINGER_MS = 1_000;
+/** A connection may be broken if an exchange was given up on it after nothing was received for this long. */
+const SILENT_MS = 1_000;
 const KEEP_ALIVE_PING = Buffer.from('upstream', 'latin1');
 const NO_TURNS = { isOver: false, count: () => false } as const;
 /** What authorized requests make the process hold is limited by the slots of the upstream. */
@@ -91,6 +93,9 @@ export class Http2UpstreamConnection implements FrameHandler {
   #maxStreams: number;
   /** The upstream has refused a stream: it gets no other until one ends. */
   #isFull = false;
+  /** It may be broken: it gets no other stream until something is received. */
+  #isSilent = false;
+  #lastReceivedAt = performance.now();
   #nextId = 1;
   #state: State = 'connecting';
   readonly #blocked = new Set<Http2UpstreamStream>();
@@ -154,7 +159,10 @@ export class Http2UpstreamConnection implements FrameHandler {
   /** It takes another exchange. */
   get hasRoom(): boolean {
     return (
-      (this.#state === 'open' || this.#state === 'connecting') && !this.#isFull && this.#assigned < this.#maxStreams
+      (this.#state === 'open' || this.#state === 'connecting') &&
+      !this.#isFull &&
+      !this.#isSilent &&
+      this.#assigned < this.#maxStreams
     );
   }
 
@@ -181,6 +189,7 @@ export class Http2UpstreamConnection implements FrameHandler {
     if (this.#state === 'closed')
       throw new UpstreamError('the connection is closed', 'connection_closed', { isUnprocessed: true });
     stream.id = this.#nextId;
+    stream.sentAt = performance.now();
     stream.sendWindow = this.#initialSendWindow;
     this.#nextId += 2;
     this.#streams.add(stream);
@@ -193,7 +202,10 @@ export class Http2UpstreamConnection implements FrameHandler {
   /** An exchange has ended. `code`: for RST_STREAM. */
   remove(stream: Http2UpstreamStream, code: ErrorCode | undefined): void {
     this.#assigned -= 1;
-    this.lastActiveAt = performance.now();
+    const now = performance.now();
+    this.lastActiveAt = now;
+    const isGivenUp = stream.id === 0 || code === ErrorCode.cancel;
+    if (isGivenUp && now - Math.max(this.#lastReceivedAt, stream.sentAt) >= SILENT_MS) this.#isSilent = true;
     if (stream.id === 0) this.#waiting = this.#waiting.filter((one) => one !== stream);
     else {
       this.#streams.delete(stream);
@@ -204,7 +216,7 @@ export class Http2UpstreamConnection implements FrameHandler {
     if (this.#assigned > 0) return;
     // Nobody waits for the connection any more.
     if (this.#state === 'connecting') this.#socket.destroy();
-    else if (this.#state === 'draining') this.#end();
+    else if (this.#state === 'draining' || this.#isSilent) this.#end();
   }
 
   countResponse(): void {
@@ -246,6 +258,8 @@ export class Http2UpstreamConnection implements FrameHandler {
   #onBytes(part: Buffer): void {
     if (this.isClosed) return;
     this.lastActiveAt = performance.now();
+    this.#lastReceivedAt = this.lastActiveAt;
+    this.#isSilent = false;
     this.#pingedAt = undefined;
     if (!this.#hasReceived) {
       this.#hasReceived = true;

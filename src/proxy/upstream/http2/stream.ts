@@ -16,6 +16,8 @@ const STREAM_WINDOW = DEFAULT_WINDOW;
 export class Http2UpstreamStream implements UpstreamStream {
   /** 0 until the request is sent. */
   id = 0;
+  /** By `performance.now()`. */
+  sentAt = 0;
   /** Bytes that may still be sent, as far as this stream is concerned; negative after the upstream has reduced it. */
   sendWindow = 0;
   #connection: Http2UpstreamConnection;

@@ -248,3 +248,10 @@ test('frames after the end of a response are ignored', async () => {
   expect(await get('/files/1')).toBe('200 good{}');
   expect(await get('/files/2')).toBe('200 good{}');
 });
+
+test('a connection on which nothing arrives is not used again after a request that got no response', async () => {
+  const { get, beGood } = await setUp((socket) => socket.pause());
+  expect(await get('/files/bad')).toMatch(/^504 /);
+  beGood();
+  expect(await get('/files/a')).toBe('200 good{}');
+});
