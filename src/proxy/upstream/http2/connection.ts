@@ -534,8 +534,7 @@ export class Http2UpstreamConnection implements FrameHandler {
     const stream = this.#streams.get(id);
     if (stream === undefined) return;
     stream.sendWindow += increment;
-    if (increment === 0 || stream.sendWindow > MAX_WINDOW)
-      return stream.fail(new UpstreamError('an invalid WINDOW_UPDATE', 'malformed_response'));
+    if (increment === 0 || stream.sendWindow > MAX_WINDOW) return stream.reject('an invalid WINDOW_UPDATE');
     this.addBlocked(stream);
   }
 

@@ -93,10 +93,10 @@ export class Http2UpstreamStream implements UpstreamStream {
   write(part: Buffer, isLast: boolean): boolean {
     if (this.#isClosed || this.#isOutputEnded) return true;
     const connection = this.#connection;
-    const sent = this.#unsent.length > 0 || connection.isBlocked ? 0 : this.#sendData(part, isLast);
-    if (sent === part.length && (!isLast || this.#isOutputEnded)) return true;
-    if (sent === part.length) {
-      this.#end();
+    const mustWait = this.#unsent.length > 0;
+    const sent = mustWait || connection.isBlocked ? 0 : this.#sendData(part, isLast);
+    if (sent === part.length && !mustWait) {
+      if (isLast && !this.#isOutputEnded) this.#end();
       return true;
     }
     this.#unsent.add(part.subarray(sent));
@@ -175,31 +175,31 @@ export class Http2UpstreamStream implements UpstreamStream {
   /** A header section: an interim response, the response, or its trailers. */
   receiveSection(section: ResponseSection, isEnd: boolean): void {
     this.#hasReceived = true;
-    if (this.#isInputEnded) return this.#fail('a header section after the end of the response');
-    if (section.isMalformed) return this.#fail('malformed header fields');
+    if (this.#isInputEnded) return this.reject('a header section after the end of the response');
+    if (section.isMalformed) return this.reject('malformed header fields');
     if (this.#hasHead) return this.#receiveTrailers(section, isEnd);
     const { status } = section;
-    if (status === 0) return this.#fail('a header section without a status');
+    if (status === 0) return this.reject('a header section without a status');
     if (status >= 200) return this.#receiveHead(section, isEnd);
     this.#interim += 1;
     // RFC 9113 §8.6: there is no 101 in HTTP/2.
-    if (isEnd || status === 101) this.#fail(`an invalid interim response with status ${status}`);
-    else if (this.#interim > MAX_INTERIM) this.#fail('too many interim responses');
+    if (isEnd || status === 101) this.reject(`an invalid interim response with status ${status}`);
+    else if (this.#interim > MAX_INTERIM) this.reject('too many interim responses');
   }
 
   #receiveHead(section: ResponseSection, isEnd: boolean): void {
     this.#hasHead = true;
     const head = section.toHead(this.#isHeadRequest, isEnd);
     this.#bodyLeft = head.framing === 'none' ? 0 : section.contentLength;
-    if (isEnd && (this.#bodyLeft ?? 0) > 0) return this.#fail('a response that ends before its Content-Length');
+    if (isEnd && (this.#bodyLeft ?? 0) > 0) return this.reject('a response that ends before its Content-Length');
     this.#call((handler) => handler.onHead(head));
     if (isEnd) this.#endInput();
   }
 
   #receiveTrailers(section: ResponseSection, isEnd: boolean): void {
     if (!isEnd || section.status !== 0)
-      return this.#fail('a second header section that is not the end of the response');
-    if ((this.#bodyLeft ?? 0) > 0) return this.#fail('a response that ends before its Content-Length');
+      return this.reject('a second header section that is not the end of the response');
+    if ((this.#bodyLeft ?? 0) > 0) return this.reject('a response that ends before its Content-Length');
     this.#responseTrailers = section.list;
     this.#endInput();
   }
@@ -207,15 +207,15 @@ export class Http2UpstreamStream implements UpstreamStream {
   /** `size`: with padding. The bytes are valid until this returns. */
   receiveData(bytes: Buffer, start: number, end: number, size: number, isEnd: boolean): void {
     this.#hasReceived = true;
-    if (this.#isInputEnded) return this.#fail('DATA after the end of the response');
-    if (!this.#hasHead) return this.#fail('DATA before the header section');
-    if (size > this.#receiveWindow) return this.#fail('more DATA than the window of the stream allows');
+    if (this.#isInputEnded) return this.reject('DATA after the end of the response');
+    if (!this.#hasHead) return this.reject('DATA before the header section');
+    if (size > this.#receiveWindow) return this.reject('more DATA than the window of the stream allows');
     this.#receiveWindow -= size;
     const length = end - start;
     if (this.#bodyLeft !== undefined) {
       this.#bodyLeft -= length;
-      if (this.#bodyLeft < 0) return this.#fail('a body that is longer than its Content-Length, or not allowed');
-      if (isEnd && this.#bodyLeft > 0) return this.#fail('a response that ends before its Content-Length');
+      if (this.#bodyLeft < 0) return this.reject('a body that is longer than its Content-Length, or not allowed');
+      if (isEnd && this.#bodyLeft > 0) return this.reject('a response that ends before its Content-Length');
     }
     this.#call(() => {
       if (this.#isPaused || this.#received.length > 0) this.#received.append(bytes, start, end);
@@ -304,7 +304,7 @@ export class Http2UpstreamStream implements UpstreamStream {
   }
 
   /** An error of the stream (RFC 9113 §5.4.2). */
-  #fail(problem: string): void {
+  reject(problem: string): void {
     const handler = this.#handler;
     this.#handler = undefined;
     this.#close(ErrorCode.protocolError);
