@@ -217,6 +217,11 @@ export const TOGETHER: Readonly<
     [['listen', 'behindTls'], true],
     [['listen', 'tls'], undefined],
   ],
+  'upstreams.*.health.grpcService': () => [
+    [['upstreams', 'default', 'health', 'grpcService'], 'files.Files'],
+    [['upstreams', 'default', 'health', 'path'], undefined],
+    [['upstreams', 'default', 'protocol'], 'http2'],
+  ],
   'store.type': () => [
     [['store', 'type'], 'redis'],
     [['store', 'url'], 'rediss://127.0.0.1:6379'],

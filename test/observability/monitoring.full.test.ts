@@ -1,5 +1,7 @@
 import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:http2';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -92,11 +94,21 @@ beforeAll(async () => {
   await gateway.api('/files/x');
   await gateway.api('/limited');
   await gateway.api('/limited');
+  await sendGrpcCall('/whoami');
   live = await until('the keys of the issuer were fetched', async () => {
     const found = await scrape(gateway.adminPort);
     return found.families.has('gatehouse_issuer_keys_age_seconds') ? found : undefined;
   });
 });
+/** A call without a token. */
+async function sendGrpcCall(path: string): Promise<void> {
+  const session = connect(`https://localhost:${gateway.port}`, { ca: gateway.ca.pem });
+  const stream = session.request({ ':method': 'POST', ':path': path, 'content-type': 'application/grpc' });
+  stream.end().resume();
+  await once(stream, 'close');
+  session.close();
+}
+
 afterAll(async () => {
   await gateway?.close();
   issuer?.close();

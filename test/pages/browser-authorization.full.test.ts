@@ -250,7 +250,8 @@ test('the authorization endpoint and the pages cannot be framed, prefetched or r
   const requests = () => gateway.log.filter(({ rule }) => rule === 'oauth2:authorize');
   await page.goto(`${app.origin}/attack`);
   await until('the script is done', async () => (await page.title()) === 'refused');
-  await until('all were received', () => requests().length >= 4);
+  // A browser need not prefetch.
+  await until('the others were received', () => requests().length >= 3);
   expect(new Set(requests().map(({ status, reason }) => `${String(status)} ${String(reason)}`))).toEqual(
     new Set(['403 not_a_navigation']),
   );
