@@ -1,4 +1,4 @@
-import { createGrpcResult, GRPC_STATUS } from '../http/grpc.ts';
+import { createGrpcResult, GRPC_STATUS, MESSAGE_PREFIX_BYTES } from '../http/grpc.ts';
 import type { Reply } from '../http/reply.ts';
 import type { RequestHead } from '../http/request-head.ts';
 
@@ -7,7 +7,6 @@ import type { RequestHead } from '../http/request-head.ts';
  * for compression and by its length.
  */
 
-export const MESSAGE_PREFIX_BYTES = 5;
 const CONTENT_TYPE = 'application/grpc';
 
 /** Is it a call whose messages are protobuf? */
@@ -26,18 +25,21 @@ export function readMessage(body: Buffer): Buffer | Reply {
   return body.subarray(MESSAGE_PREFIX_BYTES);
 }
 
-/** `loggedStatus`: for the log and the metrics. */
-export function createMessageReply(message: Buffer, loggedStatus: number): Reply {
+/** A message that is not compressed, with its prefix. */
+export function frameMessage(message: Buffer): Buffer {
   const prefix = Buffer.alloc(MESSAGE_PREFIX_BYTES);
   prefix.writeUInt32BE(message.length, 1);
-  return {
-    status: 200,
-    loggedStatus,
-    headers: { 'content-type': CONTENT_TYPE },
-    body: Buffer.concat([prefix, message]),
-    trailers: { 'grpc-status': String(GRPC_STATUS.ok) },
-  };
+  return Buffer.concat([prefix, message]);
 }
+
+/** `loggedStatus`: for the log and the metrics. */
+export const createMessageReply = (message: Buffer, loggedStatus: number): Reply => ({
+  status: 200,
+  loggedStatus,
+  headers: { 'content-type': CONTENT_TYPE },
+  body: frameMessage(message),
+  trailers: { 'grpc-status': String(GRPC_STATUS.ok) },
+});
 
 /** A response without a message: its status is in the header section (Trailers-Only). */
 const createErrorReply = (status: number, message: string): Reply => ({

@@ -101,8 +101,8 @@ export const encodeGrpcMessage = (text: string): string =>
     [...Buffer.from(run, 'utf8')].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`).join(''),
   );
 
-/** A flag and the length of the message. */
-const PREFIX_BYTES = 5;
+/** A flag for compression and the length of the message precede it. */
+export const MESSAGE_PREFIX_BYTES = 5;
 
 /** Follows the messages of a body that arrives in parts. */
 export class GrpcMessageTracker {
@@ -127,7 +127,7 @@ export class GrpcMessageTracker {
       if (this.#prefixBytes > 0) this.#length = this.#length * 256 + (bytes[at] as number);
       this.#prefixBytes += 1;
       at += 1;
-      if (this.#prefixBytes < PREFIX_BYTES) continue;
+      if (this.#prefixBytes < MESSAGE_PREFIX_BYTES) continue;
       this.#bytesLeft = this.#length;
       this.#prefixBytes = 0;
       this.#length = 0;

@@ -8,7 +8,7 @@ export interface Reply {
   readonly body?: string | Buffer;
   /** Follow the body. Only for clients that use HTTP/2. */
   readonly trailers?: Readonly<Record<string, string>>;
-  /** For the log and the metrics, where it is not `status`: what a gateway is told to respond with. */
+  /** For the log and the metrics, where it is not `status`: the status that a gateway is asked to respond with. */
   readonly loggedStatus?: number;
   /** The connection is closed after it (HTTP/1.1). */
   readonly close?: boolean;

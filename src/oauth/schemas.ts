@@ -109,7 +109,7 @@ export const DeviceAuthorizationResponse = z.object({
   interval: integerField('Minimum seconds between polls; 5 more after each slow_down.'),
 });
 
-/** Of PAR, and of GET oauth2/authorize. */
+/** PAR and GET oauth2/authorize take these parameters. */
 export const authorizationParameters = {
   response_type: z.literal('code'),
   redirect_uri: nonEmptyField('One of `redirectUris` of the integration.'),

@@ -262,5 +262,5 @@ export const createExtAuthzEndpoint = (
     bodyTimeout: settings.limits.headerTimeout,
   });
 
-/** Of a `CheckRequest`, besides the header section: the certificate, and metadata, which is not used. */
+/** How many bytes a `CheckRequest` has besides the header section: it contains the certificate, and metadata, which is not used. */
 const MAX_ATTRIBUTES_BYTES = 32_768;

@@ -252,7 +252,7 @@ describe('calls of @grpc/grpc-js that gatehouse refuses or ends', () => {
     await expect(call('hello', { to: 'unrouted' })).rejects.toMatchObject({ code: status.UNIMPLEMENTED });
   });
 
-  test('end with their grant, and the server is told', async () => {
+  test('end with their grant, and the server gets a cancellation', async () => {
     const { access_token: ownToken } = await gateway.grant({ scope: 'files:read' });
     const before = cancelled;
     const stream = client.serverStream(Buffer.from('endless'), authorized(ownToken));

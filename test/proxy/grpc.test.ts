@@ -224,7 +224,7 @@ describe('a refused call', () => {
     expect(grpcResult(await readTrailersOnly(client, stream))).toEqual(['16', 'The access token has expired.']);
   });
 
-  test('is told when to retry', () => {
+  test('gets the time after which to retry', () => {
     const grpc = readGrpcCall('application/grpc', undefined, true);
     const { status, loggedStatus, headers, body } = createRefusalReply(
       { reason: 'overloaded', retryAfter: 3 },

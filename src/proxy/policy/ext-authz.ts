@@ -1,7 +1,8 @@
 import { formatScope } from '../../domain/scope.ts';
 import { ProtobufError } from '../../grpc/protobuf.ts';
-import { createMessageReply, isProtobufCall, MESSAGE_PREFIX_BYTES, readMessage } from '../../grpc/unary-call.ts';
+import { createMessageReply, isProtobufCall, readMessage } from '../../grpc/unary-call.ts';
 import { foldFieldName } from '../../http/fold-field-name.ts';
+import { MESSAGE_PREFIX_BYTES } from '../../http/grpc.ts';
 import { getHeaderValues } from '../../http/raw-headers.ts';
 import type { Reply } from '../../http/reply.ts';
 import type { RequestContext, RequestNotes } from '../../http/request-context.ts';

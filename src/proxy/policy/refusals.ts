@@ -32,7 +32,7 @@ export type ProxyRefusal =
   | { readonly reason: 'client_too_slow' }
   | { readonly reason: 'upstream_failed' }
   | { readonly reason: 'upstream_too_slow' }
-  /** Of a gRPC call (`grpc-timeout`). */
+  /** The time in `grpc-timeout` has passed. */
   | { readonly reason: 'deadline_exceeded' }
   | { readonly reason: 'peer_not_trusted' }
   | { readonly reason: 'original_request_ambiguous'; readonly detail: string }

@@ -66,7 +66,7 @@ export class RequestCheck {
     this.#reportFailure = createFailureReporter(deps.log, 'forward_auth_failed');
   }
 
-  /** Undefined: this peer may ask. */
+  /** Returns undefined if this peer may ask. */
   refusePeer({ id, peer, notes, sourceUnknown }: RequestContext): Reply | undefined {
     if (sourceUnknown !== true && this.#deps.isTrustedPeer(peer)) return undefined;
     const note = 'only proxies listed there may use forward-auth';
@@ -205,7 +205,7 @@ const getSentPath = (url: string): string =>
     .replace(/\?.*$/s, '')
     .replace(/%[0-9a-f]{2}/gi, (escape) => escape.toUpperCase());
 
-/** Of a list of names and values. */
+/** Converts a list of names and values. */
 export function toRecord(list: readonly string[]): Record<string, string> {
   const fields: Record<string, string> = {};
   for (let at = 0; at + 1 < list.length; at += 2) fields[list[at] ?? ''] = list[at + 1] ?? '';

@@ -214,7 +214,7 @@ export class Http2UpstreamConnection implements FrameHandler {
       this.#isFull = false;
     }
     if (this.#assigned > 0) return;
-    // Nobody waits for the connection any more.
+    // No exchange waits for the connection any more.
     if (this.#state === 'connecting') this.#socket.destroy();
     else if (this.#state === 'draining' || this.#isSilent) this.#end();
   }
@@ -538,7 +538,7 @@ export class Http2UpstreamConnection implements FrameHandler {
     this.addBlocked(stream);
   }
 
-  /** Other streams wait for the connection: whoever writes now waits behind them. */
+  /** Other streams wait for the connection. A stream that writes now waits behind them. */
   get isBlocked(): boolean {
     return this.#blocked.size > 0;
   }

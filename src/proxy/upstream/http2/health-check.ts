@@ -1,3 +1,5 @@
+import { encodeNumber, encodeString } from '../../../grpc/protobuf.ts';
+import { frameMessage } from '../../../grpc/unary-call.ts';
 import type { ResponseHandler } from '../connection.ts';
 import type { UpstreamSettings } from '../targets.ts';
 import { createUpstreamSecureContext, type UpstreamTlsFiles } from '../tls-files.ts';
@@ -13,7 +15,7 @@ interface Target {
 /** What of a response is read. */
 const MAX_BODY = 65_536;
 /** `HealthCheckResponse { status: SERVING }`, as a message of gRPC. */
-const SERVING = Buffer.from([0, 0, 0, 0, 2, 0x08, 0x01]);
+const SERVING = frameMessage(encodeNumber(1, 1));
 const GRPC_FIELDS = 'content-type: application/grpc\r\nuser-agent: gatehouse-health\r\n';
 
 interface Response {
@@ -69,7 +71,8 @@ function request(
         stream.send(
           { method: 'POST', path: '/grpc.health.v1.Health/Check', fields: GRPC_FIELDS, acceptsTrailers: true },
           '',
-          encodeCheck(grpcService),
+          // `HealthCheckRequest { service }`
+          frameMessage(grpcService === '' ? Buffer.alloc(0) : encodeString(1, grpcService)),
         );
     },
     onDrain() {},
@@ -91,14 +94,4 @@ function request(
   signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
   stream.assign(handler, false);
   return promise;
-}
-
-/** `HealthCheckRequest { service }`, as a message of gRPC. */
-function encodeCheck(service: string): Buffer {
-  const name = Buffer.from(service, 'latin1');
-  const length = name.length < 0x80 ? [name.length] : [(name.length & 0x7f) | 0x80, name.length >> 7];
-  const message = service === '' ? name : Buffer.concat([Buffer.from([0x0a, ...length]), name]);
-  const head = Buffer.alloc(5);
-  head.writeUInt32BE(message.length, 1);
-  return Buffer.concat([head, message]);
 }

@@ -7,7 +7,7 @@ const CHECK_MS = 5_000;
 /** How long a connection without exchanges is kept. */
 const IDLE_MS = 60_000;
 /** Servers of gRPC close connections whose clients send PING more often than every five minutes while nothing is sent. */
-const SILENT_MS = 310_000;
+const PING_AFTER_MS = 310_000;
 const PING_TIMEOUT_MS = 20_000;
 
 /** The HTTP/2 connections to one target. A new one is opened when the others carry as many exchanges as the target allows. */
@@ -70,7 +70,7 @@ export class Http2Pool implements UpstreamPool {
   readonly #check = (): void => {
     const now = performance.now();
     for (const connection of this.#connections.slice()) {
-      if (!connection.isIdle) connection.checkAlive(now, SILENT_MS, PING_TIMEOUT_MS);
+      if (!connection.isIdle) connection.checkAlive(now, PING_AFTER_MS, PING_TIMEOUT_MS);
       else if (now - connection.lastActiveAt > IDLE_MS) connection.drain();
     }
   };
